@@ -1,0 +1,15 @@
+//! Tables in, typed results out. No burn, no drawing and no clock, so that a report can be made
+//! again from the tables alone.
+
+mod answer;
+mod generalization_gap;
+mod labels;
+pub mod numbers;
+pub mod tables;
+
+pub use answer::{Answer, BestPoint, Comparison, Headline, HeadlineCell, RuleAnswer, Verdict};
+pub use generalization_gap::{
+    Curve, CurvePoint, GapAnalysis, HeadlineMetric, Measure, Outcomes, Point, Rule, Setting, Trial,
+    generalization_gap,
+};
+pub use tables::AnalysisError;

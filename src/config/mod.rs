@@ -1,0 +1,63 @@
+//! The study file: one TOML file in, a list of resolved trials out.
+//!
+//! This room knows the schema ([`types`]), reads TOML with the line of every key, applies
+//! `--set key=value`, expands `[sweep]` and `seeds`, checks that every trial makes sense, and
+//! names each trial by a hash of what decides its bits. Every error says where (file, line, key),
+//! what is wrong, and what would be right. It reads the study file and, in [`env`](mod@env), the
+//! environment; it opens no data, prints nothing and writes nothing.
+//!
+//! ```
+//! let text = r#"
+//!     name = "batches"
+//!     seeds = 3
+//!     model = "mlp"
+//!     [data]
+//!     source = "digits"
+//!     [train]
+//!     workers = 4
+//!     epochs = 10
+//!     [learning_rate]
+//!     base_lr = 0.1
+//!     base_batch = 32
+//!     scaling = "linear"
+//!     [sweep]
+//!     "train.global_batch" = { log2 = [32, 256] }
+//! "#;
+//! let study = batchlab::config::parse(text, "batches.toml", &[])?;
+//! assert_eq!(study.trials.len(), 4 * 3);
+//! assert_eq!(study.trials[11].config.explain_rate(), "0.8 = 0.1 x 256/32 (linear)");
+//! # Ok::<(), batchlab::config::ConfigError>(())
+//! ```
+//!
+//! # Rules
+//! - **Paths** are relative to the current directory, as everywhere on a command line, so a
+//!   trial's id does not depend on where the study file lies.
+//! - **`--set`** wins over the file. Where keys exclude each other (`train.global_batch` and
+//!   `train.local_batch`, `train.epochs`/`steps`/`examples`, the kinds of an optimizer), the one
+//!   that is set takes the place of the other. Set on the key of an axis, it fixes the axis to
+//!   that value; `--set 'sweep."train.global_batch"=[32, 64]'` replaces the axis.
+//! - **Order of trials**: axes in the order of the file, the first one slowest, seeds fastest.
+//! - **Run id**: the first 12 hex digits of the SHA-256 of the resolved trial as canonical JSON
+//!   (keys sorted, no white space, floats as their shortest decimal that reads back), without
+//!   `train.threads` and `data.dir`, which do not change results. Every default is written out
+//!   first, so adding a default to a file does not change the id.
+
+mod canonical;
+mod check;
+pub mod env;
+mod error;
+mod node;
+mod schema;
+mod source;
+mod study;
+pub(crate) mod suggest;
+mod sweep;
+mod trial;
+pub mod types;
+
+pub use canonical::value_text;
+pub use error::{ConfigError, Problem};
+pub use schema::schema_json;
+pub use study::{Axis, MAX_TRIALS, StudyConfig, TrialSpec, load, parse};
+pub(crate) use suggest::nearest;
+pub use types::*;

@@ -1,0 +1,158 @@
+//! What follows from a trial's configuration: its batches, rate, length, id and TOML text.
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::canonical::{canonical_json, toml_table};
+use super::error::ConfigError;
+use super::schema::trial_node;
+use super::types::{EpochEnd, Scaling, TrialConfig, WarmupConfig, WarmupShape};
+
+impl TrialConfig {
+    /// Examples of one update over all workers, B = P x b.
+    pub fn global_batch(&self) -> usize {
+        let train = &self.train;
+        match (train.global_batch, train.local_batch) {
+            (Some(global), _) => global,
+            (None, Some(local)) => train.workers.saturating_mul(local),
+            (None, None) => 0,
+        }
+    }
+
+    /// Examples of one update on one worker, b = B / P.
+    pub fn local_batch(&self) -> usize {
+        match (self.train.local_batch, self.train.global_batch) {
+            (Some(local), None) => local,
+            _ => self.global_batch() / self.train.workers.max(1),
+        }
+    }
+
+    /// The rate that the scaling rule gives to this global batch, before warm-up and decay:
+    /// `base_lr`, `base_lr * B / base_batch` or `base_lr * sqrt(B / base_batch)`.
+    pub fn scaled_rate(&self) -> f64 {
+        let rate = &self.learning_rate;
+        // Where a rule is given, `base_batch` is too: `validate`.
+        let ratio = self.global_batch() as f64 / rate.base_batch.unwrap_or(1) as f64;
+        match rate.scaling {
+            Scaling::None => rate.base_lr,
+            Scaling::Sqrt => rate.base_lr * ratio.sqrt(),
+            Scaling::Linear => rate.base_lr * ratio,
+        }
+    }
+
+    /// How the rate comes about: `0.8 = 0.1 x 2048/256 (linear)`.
+    pub fn explain_rate(&self) -> String {
+        let rate = &self.learning_rate;
+        let (scaled, base) = (short(self.scaled_rate()), short(rate.base_lr));
+        let (global, base_batch) = (self.global_batch(), rate.base_batch.unwrap_or(1));
+        match rate.scaling {
+            Scaling::None => format!("{base} (no scaling)"),
+            Scaling::Sqrt => format!("{scaled} = {base} x sqrt({global}/{base_batch}) (sqrt)"),
+            Scaling::Linear => format!("{scaled} = {base} x {global}/{base_batch} (linear)"),
+        }
+    }
+
+    /// What the global batch is made of: `2048 = 8 workers x 256`.
+    pub fn explain_batch(&self) -> String {
+        let workers = self.train.workers;
+        let noun = if workers == 1 { "worker" } else { "workers" };
+        format!("{} = {workers} {noun} x {}", self.global_batch(), self.local_batch())
+    }
+
+    /// The warm-up in words: `gradual 5 epochs`, `constant 100 steps` or `none`.
+    pub fn explain_warmup(&self) -> String {
+        let Some(warmup) = &self.learning_rate.warmup else {
+            return "none".to_owned();
+        };
+        let shape = match warmup.shape {
+            WarmupShape::Gradual => "gradual",
+            WarmupShape::Constant => "constant",
+        };
+        match (warmup.epochs, warmup.steps) {
+            (Some(epochs), _) => format!("{shape} {} epochs", short(epochs)),
+            (None, Some(steps)) => format!("{shape} {steps} steps"),
+            (None, None) => "none".to_owned(),
+        }
+    }
+
+    /// Updates of one epoch of `train_examples` examples: N/B where batches carry over into the
+    /// next epoch, rounded down where an incomplete batch is dropped, up where it is used.
+    pub fn steps_per_epoch(&self, train_examples: usize) -> f64 {
+        let ratio = train_examples as f64 / self.global_batch().max(1) as f64;
+        match self.train.epoch_end {
+            EpochEnd::Carry => ratio,
+            EpochEnd::Drop => ratio.floor(),
+            EpochEnd::Partial => ratio.ceil(),
+        }
+    }
+
+    /// Checks that the parts fit together, as reading a study file does.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its key and a hint.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        super::check::trial(self).map_err(|fault| ConfigError::from(*fault))
+    }
+
+    /// Checks what depends on the number of training examples: a batch larger than the data, a
+    /// warm-up longer than the run, a budget shorter than one update.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its key and a hint.
+    /// [`StudyConfig::validate_against_data`](super::StudyConfig::validate_against_data) adds file
+    /// and line.
+    pub fn validate_against_data(&self, train_examples: usize) -> Result<(), ConfigError> {
+        super::check::against_data(self, train_examples).map_err(|fault| ConfigError::from(*fault))
+    }
+
+    /// The run id: the first 12 hex digits of the SHA-256 of this trial as canonical JSON, without
+    /// `train.threads` and `data.dir`, which do not change results.
+    pub fn run_id(&self) -> String {
+        let mut value = self.resolved().to_value();
+        for (table, key) in [("train", "threads"), ("data", "dir")] {
+            if let Some(table) = value[table].as_object_mut() {
+                table.shift_remove(key);
+            }
+        }
+        let digest = Sha256::digest(canonical_json(&value).as_bytes());
+        digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// This trial as a study file of its own: `batchlab run` on it runs the same trial, with the
+    /// same run id.
+    pub fn to_toml(&self) -> String {
+        let mut head = format!("name = \"trial-{}\"\nseeds = [{}]\n", self.run_id(), self.seed);
+        if let Value::Object(mut map) = self.resolved().to_value() {
+            map.shift_remove("seed");
+            head.push_str(&toml_table(trial_node(), &map));
+        }
+        head
+    }
+
+    /// With a warm-up of length 0 left out: it is no warm-up, and the run id should say so.
+    pub(crate) fn resolved(&self) -> TrialConfig {
+        let nothing = |warmup: &WarmupConfig| {
+            warmup.epochs.is_none_or(|epochs| epochs == 0.0) && warmup.steps.is_none_or(|n| n == 0)
+        };
+        let mut config = self.clone();
+        if config.learning_rate.warmup.as_ref().is_some_and(nothing) {
+            config.learning_rate.warmup = None;
+        }
+        config
+    }
+
+    fn to_value(&self) -> Value {
+        // Only a path that is not Unicode could fail, and a study file cannot hold one.
+        serde_json::to_value(self).unwrap_or_default()
+    }
+}
+
+/// A number to six significant digits, for people.
+fn short(x: f64) -> String {
+    let rounded: f64 = format!("{x:.5e}").parse().unwrap_or(x);
+    if rounded != 0.0 && !(1e-4..1e7).contains(&rounded.abs()) {
+        format!("{rounded:e}")
+    } else {
+        rounded.to_string()
+    }
+}

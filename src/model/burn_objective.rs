@@ -1,0 +1,456 @@
+//! A burn module as loss and gradient of a flat parameter vector.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use burn::module::{ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{DType, Device, Element, Gradients, Int, Tensor, TensorData};
+
+use super::network::{Forward, Network};
+use crate::backend::{self, BackendError};
+use crate::objective::{
+    Batch, GroupMoments, Layout, Objective, ObjectiveError, Point, Predictions, Role, Scalar,
+    StatisticsMode,
+};
+use crate::rng::Stream;
+
+/// A [`Scalar`] that burn knows.
+pub trait BurnScalar: Scalar + Element {
+    /// burn's name of the type.
+    const DTYPE: DType;
+}
+impl BurnScalar for f32 {
+    const DTYPE: DType = DType::F32;
+}
+impl BurnScalar for f64 {
+    const DTYPE: DType = DType::F64;
+}
+
+/// Why a module cannot become an objective.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// It holds a layer whose state or randomness breaks the contracts of training.
+    #[error(
+        "the module holds burn's {layer} at `{path}`, which keeps {reason}\n\
+         hint: {hint}"
+    )]
+    Layer {
+        /// The layer's type.
+        layer: &'static str,
+        /// Its path in the module.
+        path: String,
+        /// What is wrong with it.
+        reason: &'static str,
+        /// What to use.
+        hint: &'static str,
+    },
+    /// Two parameters have one name.
+    #[error("two parameters of the module are called `{name}`")]
+    DuplicateName {
+        /// The name.
+        name: String,
+    },
+    /// It has no parameters.
+    #[error("the module has no parameters to train")]
+    Empty,
+    /// The device cannot be used.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+}
+
+/// How one parameter of the module maps to PyTorch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Foreign {
+    /// Stored [in, out] here and [out, in] in PyTorch.
+    pub(super) transposed: bool,
+    /// Inputs that feed one output of its layer.
+    pub(super) fan_in: usize,
+}
+
+/// A burn module as an [`Objective`].
+#[derive(Debug)]
+pub struct BurnObjective<M> {
+    network: M,
+    device: Device,
+    device_name: String,
+    example_shape: Vec<usize>,
+    layout: Layout,
+    pub(super) foreign: Vec<Foreign>,
+    batch_normalized: bool,
+}
+
+impl<M: Network> BurnObjective<M> {
+    /// Wraps `network`, whose examples have shape `example_shape` ([features] or
+    /// [channels, height, width]), to compute on the device called `device_name`. The values of
+    /// the module's parameters are not used; initial weights come from
+    /// [`Network::initialize`] and batchlab's own streams.
+    ///
+    /// # Errors
+    /// If the device does not exist, or the module holds burn's `BatchNorm` or `Dropout`.
+    pub fn new(
+        network: M,
+        example_shape: &[usize],
+        device_name: &str,
+    ) -> Result<Self, ModelError> {
+        let device = backend::device(device_name)?;
+        let mut inspector = Inspector::default();
+        network.visit(&mut inspector);
+        if let Some(refused) = inspector.refused {
+            return Err(refused);
+        }
+        let layout = inspector.layout;
+        if layout.is_empty() {
+            return Err(ModelError::Empty);
+        }
+        for (i, parameter) in layout.parameters.iter().enumerate() {
+            if layout.parameters[..i].iter().any(|p| p.name == parameter.name) {
+                return Err(ModelError::DuplicateName { name: parameter.name.clone() });
+            }
+        }
+        Ok(Self {
+            network,
+            device,
+            device_name: device_name.to_owned(),
+            example_shape: example_shape.to_vec(),
+            layout,
+            foreign: inspector.foreign,
+            batch_normalized: inspector.batch_normalized,
+        })
+    }
+
+    /// The module's network, as it was given.
+    pub fn network(&self) -> &M {
+        &self.network
+    }
+
+    fn guard<R>(&self, work: impl FnOnce() -> R) -> Result<R, ObjectiveError> {
+        catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
+            let message = panic_message(payload.as_ref());
+            if self.device_name == "flex" {
+                ObjectiveError::Panicked { message }
+            } else {
+                ObjectiveError::Device { device: self.device_name.clone(), message }
+            }
+        })
+    }
+}
+
+pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> String {
+    payload
+        .downcast_ref::<&str>()
+        .map(|s| (*s).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
+}
+
+/// Reads names, shapes and roles off a module without initializing its parameters.
+#[derive(Default)]
+struct Inspector {
+    path: Vec<String>,
+    containers: Vec<String>,
+    layout: Layout,
+    foreign: Vec<Foreign>,
+    layer_fan_in: usize,
+    batch_normalized: bool,
+    refused: Option<ModelError>,
+}
+
+impl Inspector {
+    fn refuse(&mut self, layer: &'static str, reason: &'static str, hint: &'static str) {
+        let path = self.path.join(".");
+        self.refused.get_or_insert(ModelError::Layer { layer, path, reason, hint });
+    }
+}
+
+impl ModuleVisitor for Inspector {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.push(name.to_owned());
+        self.containers.push(container_type.to_owned());
+        match container_type {
+            "Struct:BatchNorm" => self.refuse(
+                "BatchNorm",
+                "running statistics by thread",
+                "use batchlab::model::BatchNormalization",
+            ),
+            "Struct:Dropout" => self.refuse(
+                "Dropout",
+                "its randomness in a generator that all threads share",
+                "leave it out",
+            ),
+            "Struct:BatchNormalization" => self.batch_normalized = true,
+            _ => {}
+        }
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+        self.containers.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let shape = param.lazy_shape().as_slice().to_vec();
+        // The innermost struct is the layer; the path ends with the field's own name.
+        let layer = self
+            .containers
+            .iter()
+            .rev()
+            .find_map(|c| c.strip_prefix("Struct:"))
+            .unwrap_or_default();
+        let field = self.path.last().map_or("", String::as_str);
+        let normalization = layer.contains("Norm");
+        let role = match field {
+            "gamma" => Role::NormalizationScale,
+            "beta" => Role::NormalizationShift,
+            "weight" if normalization => Role::NormalizationScale,
+            "bias" if normalization => Role::NormalizationShift,
+            "bias" => Role::Bias,
+            "weight" if layer.starts_with("Conv") || layer.starts_with("DeformConv") => {
+                Role::Convolution
+            }
+            "weight" if layer == "Embedding" => Role::Embedding,
+            "weight" if D == 2 => Role::Dense,
+            _ => Role::Other,
+        };
+        let transposed = layer == "Linear" && field == "weight";
+        if field != "bias" {
+            self.layer_fan_in = match role {
+                Role::Dense => shape[0],
+                Role::Convolution => shape[1..].iter().product(),
+                _ => shape.iter().product(),
+            };
+        }
+        let mut name = self.path.clone();
+        if let Some(last) = name.last_mut() {
+            match last.as_str() {
+                "gamma" => "weight".clone_into(last),
+                "beta" => "bias".clone_into(last),
+                _ => {}
+            }
+        }
+        self.foreign.push(Foreign { transposed, fan_in: self.layer_fan_in });
+        self.layout.push(name.join("."), &shape, role);
+    }
+}
+
+/// Puts the tensors of a point into a module, as autodiff leaves of its own where asked.
+struct Fill<'a> {
+    tensors: &'a [Tensor<1>],
+    next: usize,
+    differentiate: bool,
+}
+
+impl ModuleMapper for Fill<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let shape = param.lazy_shape();
+        let mut tensor: Tensor<D> = self.tensors[self.next].clone().reshape(shape);
+        self.next += 1;
+        if self.differentiate {
+            tensor = tensor.autodiff().require_grad();
+        }
+        Param::initialized(param.id, tensor)
+    }
+}
+
+/// Takes the gradients out in the order of the layout.
+struct Collect<'a, F> {
+    gradients: Gradients,
+    layout: &'a Layout,
+    next: usize,
+    weight: F,
+    output: &'a mut [F],
+}
+
+impl<F: BurnScalar> ModuleVisitor for Collect<'_, F> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let range = self.layout.parameters[self.next].range.clone();
+        self.next += 1;
+        let output = &mut self.output[range];
+        match param.base().grad_remove(&mut self.gradients) {
+            None => output.fill(F::ZERO),
+            Some(gradient) => {
+                let data = gradient.into_data();
+                if let Ok(values) = data.as_slice::<F>() {
+                    for (slot, value) in output.iter_mut().zip(values) {
+                        *slot = self.weight * *value;
+                    }
+                } else {
+                    for (slot, value) in output.iter_mut().zip(data.iter::<F>()) {
+                        *slot = self.weight * value;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<M: Network, F: BurnScalar> Objective<F> for BurnObjective<M> {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn initial(&self, seed: u64) -> Vec<F> {
+        let mut values = Vec::with_capacity(self.layout.len());
+        for (i, parameter) in self.layout.parameters.iter().enumerate() {
+            let mut stream = Stream::new(seed, "initial-weights", i as u64);
+            let own = self.network.initialize(parameter, self.foreign[i].fan_in, &mut stream);
+            values.extend(own.into_iter().map(F::from_f64));
+        }
+        values
+    }
+
+    fn has_batch_statistics(&self) -> bool {
+        self.batch_normalized
+    }
+
+    /// Half the shard, but from 16 (less where the model is small: a piece has at least about 20
+    /// million floating-point operations, 6 a parameter and example) to 256 examples. Two pieces
+    /// keep two cores busy; pieces of 256 already use a core as well as larger ones do.
+    fn default_micro_batch(&self, shard: usize) -> usize {
+        let smallest = (20_000_000 / (6 * self.layout.len())).clamp(16, 256);
+        if shard < 2 * smallest { shard } else { shard.div_ceil(2).clamp(smallest, 256) }
+    }
+
+    fn at<'a>(&'a self, parameters: &[F]) -> Result<Box<dyn Point<F> + 'a>, ObjectiveError> {
+        if parameters.len() != self.layout.len() {
+            return Err(ObjectiveError::Shape {
+                what: "parameter vector".to_owned(),
+                expected: self.layout.len().to_string(),
+                found: parameters.len().to_string(),
+            });
+        }
+        let tensors = self.guard(|| {
+            self.layout
+                .parameters
+                .iter()
+                .map(|p| {
+                    let values = parameters[p.range.clone()].to_vec();
+                    let data = TensorData::new(values, [p.range.len()]);
+                    Tensor::from_data(data, (&self.device, F::DTYPE))
+                })
+                .collect()
+        })?;
+        Ok(Box::new(BurnPoint { objective: self, tensors }))
+    }
+}
+
+struct BurnPoint<'a, M> {
+    objective: &'a BurnObjective<M>,
+    tensors: Vec<Tensor<1>>,
+}
+
+impl<M: Network> BurnPoint<'_, M> {
+    fn network(&self, differentiate: bool) -> M {
+        let mut fill = Fill { tensors: &self.tensors, next: 0, differentiate };
+        self.objective.network.clone().map(&mut fill)
+    }
+
+    fn check<F>(&self, batch: &Batch<F>, mode: StatisticsMode<'_>) -> Result<(), ObjectiveError> {
+        let features: usize = self.objective.example_shape.iter().product();
+        if batch.features.len() != batch.len() * features {
+            return Err(ObjectiveError::Shape {
+                what: "features of the batch".to_owned(),
+                expected: format!("{} examples x {features}", batch.len()),
+                found: batch.features.len().to_string(),
+            });
+        }
+        let grouped = matches!(mode, StatisticsMode::Batch) && self.objective.batch_normalized;
+        if grouped && batch.groups.iter().any(|&g| g < 2) {
+            return Err(ObjectiveError::GroupOfOne);
+        }
+        Ok(())
+    }
+
+    /// Runs the network; returns it with its outputs, the labels, and the recorded moments.
+    fn forward<F: BurnScalar>(
+        &self,
+        batch: Batch<F>,
+        mode: StatisticsMode<'_>,
+        differentiate: bool,
+        record: bool,
+    ) -> (M, Tensor<2>, Tensor<1, Int>, Vec<GroupMoments>) {
+        let objective = self.objective;
+        let network = self.network(differentiate);
+        let device = if differentiate {
+            objective.device.clone().autodiff()
+        } else {
+            objective.device.clone()
+        };
+        let n = batch.len();
+        let width = batch.features.len() / n;
+        let data = TensorData::new(batch.features, [n, width]);
+        let input = Tensor::<2>::from_data(data, (&device, F::DTYPE));
+        let labels: Vec<i32> = batch.labels.iter().map(|&l| l as i32).collect();
+        let labels = Tensor::<1, Int>::from_data(TensorData::new(labels, [n]), &device);
+        let mut pass = Forward {
+            example_shape: &objective.example_shape,
+            groups: &batch.groups,
+            mode,
+            next_layer: 0,
+            record: record.then(Vec::new),
+        };
+        let outputs = network.forward(input, &mut pass);
+        (network, outputs, labels, pass.record.unwrap_or_default())
+    }
+}
+
+impl<M: Network, F: BurnScalar> Point<F> for BurnPoint<'_, M> {
+    fn gradient(
+        &self,
+        batch: Batch<F>,
+        mode: StatisticsMode<'_>,
+        weight: F,
+        gradient: &mut [F],
+    ) -> Result<f64, ObjectiveError> {
+        self.check(&batch, mode)?;
+        self.objective.guard(|| {
+            let (network, outputs, labels, _) = self.forward(batch, mode, true, false);
+            let loss = network.losses(outputs, labels).mean();
+            let gradients = loss.backward();
+            network.visit(&mut Collect {
+                gradients,
+                layout: &self.objective.layout,
+                next: 0,
+                weight,
+                output: gradient,
+            });
+            loss.into_scalar::<F>().to_f64()
+        })
+    }
+
+    fn predict(
+        &self,
+        batch: Batch<F>,
+        mode: StatisticsMode<'_>,
+    ) -> Result<Predictions, ObjectiveError> {
+        self.check(&batch, mode)?;
+        self.objective.guard(|| {
+            let n = batch.len();
+            let (network, outputs, labels, _) = self.forward(batch, mode, false, false);
+            let data = outputs.clone().into_data();
+            let scores: Vec<f64> = data.iter::<f64>().collect();
+            let classes = scores.chunks_exact(scores.len() / n).map(largest).collect();
+            let losses = network.losses(outputs, labels).into_data().iter::<f64>().collect();
+            Predictions { losses, classes }
+        })
+    }
+
+    fn moments(&self, batch: Batch<F>) -> Result<Vec<GroupMoments>, ObjectiveError> {
+        if !self.objective.batch_normalized {
+            return Ok(Vec::new());
+        }
+        self.check(&batch, StatisticsMode::Batch)?;
+        self.objective
+            .guard(|| self.forward(batch, StatisticsMode::Batch, false, true).3)
+    }
+}
+
+/// The index of the largest score; the first of equal ones.
+fn largest(scores: &[f64]) -> u32 {
+    let mut best = 0;
+    for (i, score) in scores.iter().enumerate() {
+        if *score > scores[best] {
+            best = i;
+        }
+    }
+    best as u32
+}

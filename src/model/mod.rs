@@ -1,0 +1,21 @@
+//! Models on burn, and the door from a burn module to an [`Objective`](crate::objective::Objective).
+//!
+//! One of the two rooms that may name burn. A model is a burn module that implements [`Network`];
+//! [`BurnObjective`] turns it into loss and gradient of a flat parameter vector.
+
+mod burn_objective;
+mod cnn;
+mod mlp;
+mod network;
+mod norm;
+mod registry;
+mod resnet;
+pub mod weights;
+
+pub use burn_objective::{BurnObjective, BurnScalar, ModelError};
+pub use cnn::SimpleCnn;
+pub use mlp::{Mlp, SoftmaxRegression};
+pub use network::{Forward, Network};
+pub use norm::BatchNormalization;
+pub use registry::{AnyObjective, BuildContext, BuildError, Registry};
+pub use resnet::CifarResnet;

@@ -1,0 +1,83 @@
+//! The trait by which a burn module becomes trainable here.
+
+use burn::module::Module;
+use burn::tensor::activation::log_softmax;
+use burn::tensor::{Int, Tensor};
+
+use crate::objective::{GroupMoments, Parameter, Role, StatisticsMode};
+use crate::rng::Stream;
+
+/// A burn module that maps a batch of examples to one row of outputs each.
+///
+/// Implement this for your own module, register a builder for it under a name
+/// ([`Registry::register`](super::Registry::register)), and the name can be used in TOML.
+///
+/// What a module must not do: keep state between calls, or draw random numbers from burn.
+/// burn's `BatchNorm` and `Dropout` do, so a module that holds one is refused; use
+/// [`BatchNormalization`](super::BatchNormalization).
+pub trait Network: Module + Sync + 'static {
+    /// Outputs (logits) of shape [examples, outputs] for features of shape [examples, features].
+    /// [`Forward::image`] reshapes features to [examples, channels, height, width].
+    fn forward(&self, input: Tensor<2>, pass: &mut Forward<'_>) -> Tensor<2>;
+
+    /// Loss of each example, shape [examples]. Default: cross-entropy of softmax(outputs), in nats.
+    fn losses(&self, outputs: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
+        log_softmax(outputs, 1).gather(1, labels.unsqueeze_dim(1)).squeeze_dim(1).neg()
+    }
+
+    /// Initial values of one parameter, drawn from its own stream. Default: PyTorch's for dense
+    /// and convolution layers, uniform in +-1/sqrt(fan_in) for weights and biases; 1 and 0 for
+    /// normalization scale and shift; standard normal for embeddings.
+    ///
+    /// `fan_in` is the number of inputs that feed one output of the layer the parameter belongs to.
+    fn initialize(&self, parameter: &Parameter, fan_in: usize, stream: &mut Stream) -> Vec<f64> {
+        default_initialization(parameter, fan_in, stream)
+    }
+}
+
+/// See [`Network::initialize`].
+pub(crate) fn default_initialization(
+    parameter: &Parameter,
+    fan_in: usize,
+    stream: &mut Stream,
+) -> Vec<f64> {
+    let n = parameter.range.len();
+    match parameter.role {
+        Role::NormalizationScale => vec![1.0; n],
+        Role::NormalizationShift => vec![0.0; n],
+        Role::Embedding => (0..n).map(|_| stream.normal()).collect(),
+        Role::Dense | Role::Convolution | Role::Bias | Role::Other => {
+            let bound = 1.0 / (fan_in.max(1) as f64).sqrt();
+            (0..n).map(|_| bound * (2.0 * stream.uniform() - 1.0)).collect()
+        }
+    }
+}
+
+/// What one forward pass knows besides its input: the shape of an example, the groups of the
+/// batch, and which batch statistics to use.
+#[derive(Debug)]
+pub struct Forward<'a> {
+    pub(super) example_shape: &'a [usize],
+    pub(super) groups: &'a [usize],
+    pub(super) mode: StatisticsMode<'a>,
+    pub(super) next_layer: usize,
+    pub(super) record: Option<Vec<GroupMoments>>,
+}
+
+impl Forward<'_> {
+    /// Shape of one example: [features], or [channels, height, width].
+    pub fn example_shape(&self) -> &[usize] {
+        self.example_shape
+    }
+
+    /// Reshapes features to [examples, channels, height, width]; a flat example becomes one
+    /// channel of height 1.
+    pub fn image(&self, input: Tensor<2>) -> Tensor<4> {
+        let [examples, features] = input.dims();
+        let [channels, height, width] = match *self.example_shape {
+            [channels, height, width] => [channels, height, width],
+            _ => [1, 1, features],
+        };
+        input.reshape([examples, channels, height, width])
+    }
+}

@@ -1,0 +1,257 @@
+//! What is minimized: loss and gradient of a flat parameter vector on given examples.
+//!
+//! The one door to the neural-network framework. Training, optimizers, collectives and probes see
+//! parameters as a flat vector with a [`Layout`] and reach a model only through [`Objective`].
+//! Closed-form objectives live here; those made from burn modules live in `model`.
+
+mod layout;
+mod quadratic;
+mod scalar;
+
+pub use layout::{Layout, Parameter, Role};
+pub use quadratic::NoisyQuadratic;
+pub use scalar::Scalar;
+
+/// Examples handed to an objective, grouped by the shard (or ghost batch) they belong to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Batch<F> {
+    /// Features, row-major: one row an example. Empty where examples are known by id alone.
+    pub features: Vec<F>,
+    /// Class of each example. Empty where there are no classes.
+    pub labels: Vec<u32>,
+    /// Identity of each example: its index in the data set, or its position in the stream of a
+    /// data set that never repeats.
+    pub ids: Vec<u64>,
+    /// Sizes of the groups that share batch statistics, in order; they add up to the number of
+    /// examples.
+    pub groups: Vec<usize>,
+}
+
+impl<F> Batch<F> {
+    /// Number of examples.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether there is no example.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+}
+
+/// Mean and variance that one batch-normalization layer uses at inference, one entry a channel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerStatistics {
+    /// Name of the layer.
+    pub name: String,
+    /// Mean.
+    pub mean: Vec<f64>,
+    /// Biased variance.
+    pub variance: Vec<f64>,
+}
+
+/// Which statistics normalization layers use.
+#[derive(Debug, Clone, Copy)]
+pub enum StatisticsMode<'a> {
+    /// Those of each group of the batch.
+    Batch,
+    /// These, whatever the batch. Empty for a model without batch normalization.
+    Inference(&'a [LayerStatistics]),
+}
+
+/// Mean and variance of one group of examples at one layer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupMoments {
+    /// Name of the layer.
+    pub layer: String,
+    /// Examples in the group.
+    pub examples: usize,
+    /// Mean over examples and positions, one entry a channel.
+    pub mean: Vec<f64>,
+    /// Biased variance over examples and positions, one entry a channel.
+    pub variance: Vec<f64>,
+}
+
+/// What a model says about each example.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Predictions {
+    /// Loss of each example.
+    pub losses: Vec<f64>,
+    /// The most probable class of each example; empty where there are no classes.
+    pub classes: Vec<u32>,
+}
+
+/// Why an objective could not be evaluated.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectiveError {
+    /// Batch statistics of a single example are its own values: the normalized output is zero.
+    #[error(
+        "batch normalization needs at least 2 examples in each group, found a group of 1\n\
+         hint: raise train.local_batch to 2 or more, or use train.epoch_end = \"drop\""
+    )]
+    GroupOfOne,
+    /// A shape does not fit.
+    #[error("{what}: expected {expected}, found {found}")]
+    Shape {
+        /// What has the shape.
+        what: String,
+        /// The expected shape or length.
+        expected: String,
+        /// The shape or length found.
+        found: String,
+    },
+    /// The model's code panicked.
+    #[error("the model stopped with a panic: {message}")]
+    Panicked {
+        /// The panic's message.
+        message: String,
+    },
+    /// The device could not do what was asked.
+    #[error("the device {device} failed: {message}")]
+    Device {
+        /// The device.
+        device: String,
+        /// What it said.
+        message: String,
+    },
+}
+
+/// Loss and gradient of a flat parameter vector on given examples.
+///
+/// The loss of a batch is the mean over its examples; an objective never sums.
+pub trait Objective<F: Scalar>: Send + Sync {
+    /// The layout of the parameter vector.
+    fn layout(&self) -> &Layout;
+
+    /// Initial parameters, a pure function of the seed.
+    fn initial(&self, seed: u64) -> Vec<F>;
+
+    /// Whether the loss of an example depends on the others of its group.
+    fn has_batch_statistics(&self) -> bool {
+        false
+    }
+
+    /// The largest number of examples that one forward and backward pass should take when a shard
+    /// of `shard` examples may be cut. Depends on the model and on `shard` alone, so that results
+    /// do not depend on the machine.
+    fn default_micro_batch(&self, shard: usize) -> usize {
+        shard
+    }
+
+    /// The objective at these parameters. This copies the parameters once; the point is then
+    /// shared by all workers.
+    ///
+    /// # Errors
+    /// If the parameters do not fit the layout.
+    fn at<'a>(&'a self, parameters: &[F]) -> Result<Box<dyn Point<F> + 'a>, ObjectiveError>;
+}
+
+/// An objective at fixed parameters.
+pub trait Point<F: Scalar>: Send + Sync {
+    /// Writes `weight` times the gradient of the mean loss over `batch` into `gradient` (its
+    /// former content is overwritten) and returns the mean loss, in nats for a classifier.
+    /// A parameter that the loss does not use gets zeros.
+    ///
+    /// # Errors
+    /// If a group is too small for batch statistics, or the model fails.
+    fn gradient(
+        &self,
+        batch: Batch<F>,
+        mode: StatisticsMode<'_>,
+        weight: F,
+        gradient: &mut [F],
+    ) -> Result<f64, ObjectiveError>;
+
+    /// Loss and predicted class of each example.
+    ///
+    /// # Errors
+    /// As [`Point::gradient`].
+    fn predict(
+        &self,
+        batch: Batch<F>,
+        mode: StatisticsMode<'_>,
+    ) -> Result<Predictions, ObjectiveError>;
+
+    /// Batch statistics of each group at each normalization layer, in forward order. Empty
+    /// without batch normalization.
+    ///
+    /// # Errors
+    /// As [`Point::gradient`].
+    fn moments(&self, batch: Batch<F>) -> Result<Vec<GroupMoments>, ObjectiveError> {
+        let _ = batch;
+        Ok(Vec::new())
+    }
+
+    /// The exact expected loss, for an objective in closed form that needs no examples to know it.
+    fn expected_loss(&self) -> Option<f64> {
+        None
+    }
+}
+
+/// Combines the moments of groups into inference statistics by the law of total variance: with
+/// n_g examples in group g, mean = sum n_g mean_g / N and
+/// variance = sum n_g (variance_g + (mean_g - mean)^2) / N.
+///
+/// `groups` holds the layers of a forward pass in order, pass after pass.
+pub fn population_statistics(groups: &[GroupMoments]) -> Vec<LayerStatistics> {
+    let mut names: Vec<&str> = Vec::new();
+    for group in groups {
+        if !names.contains(&group.layer.as_str()) {
+            names.push(&group.layer);
+        }
+    }
+    names
+        .into_iter()
+        .map(|name| {
+            let own: Vec<&GroupMoments> = groups.iter().filter(|g| g.layer == name).collect();
+            let total: f64 = own.iter().map(|g| g.examples as f64).sum();
+            let channels = own[0].mean.len();
+            let mean: Vec<f64> = (0..channels)
+                .map(|c| own.iter().map(|g| g.examples as f64 * g.mean[c]).sum::<f64>() / total)
+                .collect();
+            let variance = (0..channels)
+                .map(|c| {
+                    own.iter()
+                        .map(|g| {
+                            g.examples as f64 * (g.variance[c] + (g.mean[c] - mean[c]).powi(2))
+                        })
+                        .sum::<f64>()
+                        / total
+                })
+                .collect();
+            LayerStatistics { name: name.to_owned(), mean, variance }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn population_statistics_of_groups_equal_those_of_all_examples() {
+        let groups: [&[f64]; 3] = [&[1.0, 2.0, 6.0], &[-3.0, 5.0], &[0.5, 0.25, 8.0, -1.0]];
+        let moments = |values: &[f64]| {
+            let mean = values.iter().sum::<f64>() / values.len() as f64;
+            let variance =
+                values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / values.len() as f64;
+            (mean, variance)
+        };
+        let of_groups: Vec<GroupMoments> = groups
+            .iter()
+            .map(|values| {
+                let (mean, variance) = moments(values);
+                GroupMoments {
+                    layer: "bn".to_owned(),
+                    examples: values.len(),
+                    mean: vec![mean],
+                    variance: vec![variance],
+                }
+            })
+            .collect();
+        let combined = population_statistics(&of_groups);
+        let (mean, variance) = moments(&groups.concat());
+        assert!((combined[0].mean[0] - mean).abs() < 1e-14);
+        assert!((combined[0].variance[0] - variance).abs() < 1e-13);
+    }
+}

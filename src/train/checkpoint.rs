@@ -1,0 +1,162 @@
+//! A trial's state on disk, for exact resume.
+//!
+//! One safetensors file, written atomically: the flat vectors, and the tables up to the same
+//! update, so that all of it belongs together whenever the process dies.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::{Deserialize, Serialize};
+
+use super::outcome::{Evaluation, Status, TargetOutcome};
+use crate::config::Split;
+use crate::objective::Scalar;
+use crate::store::{self, StoreError};
+
+/// Why a checkpoint cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The file is broken.
+    #[error("{}: not a batchlab checkpoint: {message}\nhint: delete the trial's folder to start it again", path.display())]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        message: String,
+    },
+    /// It belongs to another config.
+    #[error(
+        "{}: checkpoint of trial {found}, expected {expected}: the config has changed\n\
+         hint: delete the trial's folder to start it again", path.display()
+    )]
+    OtherConfig {
+        /// The file.
+        path: PathBuf,
+        /// The id of this trial.
+        expected: String,
+        /// The id in the file.
+        found: String,
+    },
+}
+
+/// The part of a checkpoint that is not vectors.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Progress {
+    pub(super) run_id: String,
+    pub(super) precision: String,
+    pub(super) step: u64,
+    /// The last update whose evaluation is in the tables.
+    pub(super) evaluated_step: Option<u64>,
+    pub(super) evaluation: BTreeMap<Split, Evaluation>,
+    pub(super) target: Option<TargetOutcome>,
+    /// Set when there is nothing left to do.
+    pub(super) finished: Option<(Status, Option<String>)>,
+}
+
+/// A checkpoint in memory.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Checkpoint<F> {
+    pub(super) progress: Progress,
+    pub(super) parameters: Vec<F>,
+    pub(super) state: Vec<(String, Vec<F>)>,
+    pub(super) steps_csv: String,
+    pub(super) evaluations_csv: String,
+}
+
+const KEY: &str = "batchlab";
+
+/// Writes a checkpoint from borrowed parts.
+pub(super) fn write<'a, F: Scalar>(
+    path: &Path,
+    progress: &Progress,
+    parameters: &[F],
+    state: impl Iterator<Item = (&'static str, &'a [F])>,
+    tables: [&str; 2],
+) -> Result<(), StoreError> {
+    let bytes = |values: &[F]| {
+        let mut bytes = Vec::with_capacity(values.len() * F::BYTES);
+        values.iter().for_each(|v| v.append_le_bytes(&mut bytes));
+        bytes
+    };
+    let dtype = if F::BYTES == 4 { Dtype::F32 } else { Dtype::F64 };
+    let mut tensors = vec![("parameters".to_owned(), dtype, parameters.len(), bytes(parameters))];
+    for (name, values) in state {
+        tensors.push((format!("state.{name}"), dtype, values.len(), bytes(values)));
+    }
+    for (name, table) in ["steps.csv", "evaluations.csv"].into_iter().zip(tables) {
+        tensors.push((name.to_owned(), Dtype::U8, table.len(), table.as_bytes().to_vec()));
+    }
+    let views: Vec<(&str, TensorView<'_>)> = tensors
+        .iter()
+        .filter_map(|(name, dtype, length, data)| {
+            Some((name.as_str(), TensorView::new(*dtype, vec![*length], data).ok()?))
+        })
+        .collect();
+    // One entry only: more would be written in the order of a hash map.
+    let progress = serde_json::to_string(progress).unwrap_or_default();
+    let metadata = HashMap::from([(KEY.to_owned(), progress)]);
+    let file = safetensors::serialize(views, Some(metadata)).unwrap_or_default();
+    store::write_atomic(path, &file)
+}
+
+/// Reads a checkpoint and checks that it belongs to `run_id`; `None` if there is no file.
+pub(super) fn read<F: Scalar>(
+    path: &Path,
+    run_id: &str,
+    length: usize,
+    slots: &[&'static str],
+) -> Result<Option<Checkpoint<F>>, super::TrainError> {
+    if !store::exists(path) {
+        return Ok(None);
+    }
+    let bytes = store::read(path)?;
+    let broken = |message: String| CheckpointError::Broken { path: path.to_owned(), message };
+    let (_, header) =
+        SafeTensors::read_metadata(&bytes).map_err(|e| broken(e.to_string()))?;
+    let progress = header
+        .metadata()
+        .as_ref()
+        .and_then(|m| m.get(KEY))
+        .ok_or_else(|| broken("no batchlab metadata".to_owned()))?;
+    let progress: Progress =
+        serde_json::from_str(progress).map_err(|e| broken(e.to_string()))?;
+    if progress.run_id != run_id {
+        return Err(CheckpointError::OtherConfig {
+            path: path.to_owned(),
+            expected: run_id.to_owned(),
+            found: progress.run_id,
+        }
+        .into());
+    }
+    let file = SafeTensors::deserialize(&bytes).map_err(|e| broken(e.to_string()))?;
+    let data = |name: &str, size: Option<usize>| -> Result<Vec<u8>, CheckpointError> {
+        let tensor = file.tensor(name).map_err(|e| broken(e.to_string()))?;
+        let found = tensor.data().len();
+        match size {
+            Some(expected) if expected != found => Err(broken(format!(
+                "`{name}` has {found} bytes, expected {expected}"
+            ))),
+            _ => Ok(tensor.data().to_vec()),
+        }
+    };
+    let vector = |name: &str| -> Result<Vec<F>, CheckpointError> {
+        let bytes = data(name, Some(length * F::BYTES))?;
+        Ok(bytes.chunks_exact(F::BYTES).map(F::from_le_slice).collect())
+    };
+    let table = |name: &str| -> Result<String, CheckpointError> {
+        String::from_utf8(data(name, None)?).map_err(|e| broken(e.to_string()))
+    };
+    let state = slots
+        .iter()
+        .map(|slot| Ok(((*slot).to_owned(), vector(&format!("state.{slot}"))?)))
+        .collect::<Result<_, CheckpointError>>()?;
+    Ok(Some(Checkpoint {
+        parameters: vector("parameters")?,
+        state,
+        steps_csv: table("steps.csv")?,
+        evaluations_csv: table("evaluations.csv")?,
+        progress,
+    }))
+}

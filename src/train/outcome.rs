@@ -1,0 +1,102 @@
+//! How a trial ended.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Metric, Split};
+
+/// How a trial ended. A failed run is a result: none of these is ever dropped from a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// The budget was used up, or the target reached.
+    Completed,
+    /// The batch loss was not finite, or above `train.divergence_loss`.
+    Diverged,
+    /// The budget was used up before the target was reached.
+    Censored,
+    /// An error ended the trial; the message says which.
+    Failed,
+}
+
+impl Status {
+    /// The name used in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Completed => "completed",
+            Status::Diverged => "diverged",
+            Status::Censored => "censored",
+            Status::Failed => "failed",
+        }
+    }
+}
+
+/// Mean loss and accuracy of one split at one update.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// Mean loss per example, in nats for a classifier; `null` in JSON if not finite.
+    #[serde(deserialize_with = "number_or_nan")]
+    pub loss: f64,
+    /// Share of examples classified correctly, in [0, 1]; `None` without classes.
+    pub accuracy: Option<f64>,
+    /// Examples evaluated.
+    pub n: usize,
+}
+
+fn number_or_nan<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NAN))
+}
+
+/// Whether and when the target was reached.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TargetOutcome {
+    /// The metric of the target.
+    pub metric: Metric,
+    /// The split of the target.
+    pub split: Split,
+    /// The value of the target.
+    pub value: f64,
+    /// Whether an evaluation reached it.
+    pub reached: bool,
+    /// Update count of the first evaluation that reached it.
+    pub steps_to_target: Option<u64>,
+    /// Examples processed up to that evaluation.
+    pub examples_to_target: Option<u64>,
+}
+
+/// Everything a finished trial reports besides its tables. Holds no times, so that it is the same
+/// bytes whenever and wherever the trial runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrialOutcome {
+    /// How it ended.
+    pub status: Status,
+    /// Why, where the status alone does not say.
+    pub message: Option<String>,
+    /// Updates made.
+    pub steps: u64,
+    /// Examples processed.
+    pub examples: u64,
+    /// Passes over the training set.
+    pub epochs: f64,
+    /// The last evaluation of each split. Empty if the trial ended before one.
+    pub evaluation: BTreeMap<Split, Evaluation>,
+    /// The target, where the config sets one.
+    pub target: Option<TargetOutcome>,
+}
+
+impl TrialOutcome {
+    /// A trial that an error ended before its first update.
+    pub fn failed(message: String) -> Self {
+        Self {
+            status: Status::Failed,
+            message: Some(message),
+            steps: 0,
+            examples: 0,
+            epochs: 0.0,
+            evaluation: BTreeMap::new(),
+            target: None,
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Whole training steps against PyTorch, and the contracts of data-parallel training.
+//!
+//! The expected values come from `tests/reference/training.py`.
+
+use batchlab::config::{
+    Activation, DataConfig, DataSource, LearningRateConfig, ModelConfig, OptimizerConfig,
+    Precision, Split, TrainConfig, TrialConfig,
+};
+use batchlab::data::{Data, Examples};
+use batchlab::model::{AnyObjective, Registry, weights};
+use batchlab::objective::{Objective, Scalar};
+use batchlab::train::{Pool, Session};
+use safetensors::SafeTensors;
+use serde_json::Value;
+
+const BATCH: usize = 16;
+const STEPS: usize = 20;
+
+fn reference(name: &str) -> Vec<u8> {
+    let path = format!("{}/tests/reference/{name}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read(path).unwrap()
+}
+
+/// The 320 examples of the reference, as training set.
+fn examples(which: &str) -> Data {
+    let bytes = reference("batches.safetensors");
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let inputs = file.tensor(&format!("{which}.inputs")).unwrap();
+    let labels = file.tensor(&format!("{which}.labels")).unwrap();
+    Data {
+        name: which.to_owned(),
+        shape: inputs.shape()[1..].to_vec(),
+        classes: 10,
+        train: Examples {
+            features: inputs.data().iter().map(|&b| f32::from(b) / 16.0).collect(),
+            labels: labels.data().iter().map(|&l| u32::from(l)).collect(),
+        },
+        validation: None,
+        test: None,
+        fresh: None,
+        files: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+fn config(model: ModelConfig, optimizer: OptimizerConfig, lr: f64) -> TrialConfig {
+    TrialConfig {
+        seed: 0,
+        data: serde_json::from_value::<DataConfig>(serde_json::json!({"source": {"digits": {}}}))
+            .unwrap(),
+        model,
+        train: serde_json::from_value::<TrainConfig>(
+            serde_json::json!({"workers": 1, "global_batch": BATCH, "steps": STEPS}),
+        )
+        .unwrap(),
+        learning_rate: serde_json::from_value::<LearningRateConfig>(
+            serde_json::json!({"base_lr": lr}),
+        )
+        .unwrap(),
+        optimizer,
+    }
+}
+
+fn model_of(run: &str) -> ModelConfig {
+    match run {
+        "mlp relu" => ModelConfig::Mlp { widths: vec![32, 16], activation: Activation::Relu },
+        "mlp tanh" => ModelConfig::Mlp { widths: vec![32, 16], activation: Activation::Tanh },
+        "cnn" => ModelConfig::SimpleCnn { channels: [4, 8], dense: 32 },
+        _ => ModelConfig::Resnet { depth: 8, width: 4 },
+    }
+}
+
+struct Run {
+    losses: Vec<f64>,
+    final_loss: f64,
+    parameters: Vec<f64>,
+}
+
+/// `STEPS` updates on consecutive batches from the given weights.
+fn train<F: Scalar>(
+    config: &TrialConfig,
+    data: &Data,
+    model: &dyn AnyObjective,
+    objective: &dyn Objective<F>,
+    weights_file: Option<&str>,
+    threads: usize,
+) -> Run {
+    Pool::with(threads, |pool| {
+        let mut session = Session::new(config, data, objective, pool).unwrap();
+        if let Some(file) = weights_file {
+            let (parameters, _) = weights::from_bytes::<F>(model, &reference(file)).unwrap();
+            session.set_parameters(parameters);
+        }
+        let batch = config.train.global_batch.unwrap() as u64;
+        let losses = (0..STEPS as u64)
+            .map(|step| {
+                let ids = (step * batch..(step + 1) * batch).map(|i| i % 320).collect();
+                session.step_on(ids).unwrap().loss
+            })
+            .collect();
+        let statistics = session.statistics().unwrap();
+        let evaluation = session.evaluate(Split::Train, &statistics).unwrap().unwrap();
+        let parameters = session.parameters().iter().map(|p| p.to_f64()).collect();
+        Run { losses, final_loss: evaluation.loss, parameters }
+    })
+}
+
+fn run(config: &TrialConfig, data: &Data, weights_file: Option<&str>, threads: usize) -> Run {
+    let model = Registry::new().build(config, data).unwrap();
+    match config.train.precision {
+        Precision::F32 => train::<f32>(config, data, &*model, &*model, weights_file, threads),
+        Precision::F64 => train::<f64>(config, data, &*model, &*model, weights_file, threads),
+    }
+}
+
+fn assert_close(what: &str, found: f64, expected: f64, tolerance: f64) {
+    let error = (found - expected).abs() / expected.abs();
+    assert!(error <= tolerance, "{what}: {found} against {expected}, relative error {error:e}");
+}
+
+/// Relative Euclidean distance.
+fn distance(a: &[f64], b: &[f64]) -> f64 {
+    let square: f64 = a.iter().zip(b).map(|(x, y)| (x - y).powi(2)).sum();
+    (square / b.iter().map(|y| y * y).sum::<f64>()).sqrt()
+}
+
+#[test]
+fn twenty_steps_equal_pytorch() {
+    let reference: Value = serde_json::from_slice(&reference("training.json")).unwrap();
+    let runs = reference["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 17);
+    for expected in runs {
+        let model = expected["model"].as_str().unwrap();
+        let data = examples(expected["examples"].as_str().unwrap());
+        let optimizer = serde_json::from_value(expected["optimizer"].clone()).unwrap();
+        let lr = expected["learning_rate"].as_f64().unwrap();
+        let mut config = config(model_of(model), optimizer, lr);
+        config.train.workers = expected["workers"].as_u64().unwrap() as usize;
+        let file = expected["weights"].as_str().unwrap();
+        // The issue asks for 1e-5 in f32. PyTorch's own f32 run differs from its f64 run by up to
+        // 4e-6 on these, so the f64 losses are the truth for both.
+        for (precision, tolerance) in [(Precision::F64, 1e-10), (Precision::F32, 1e-5)] {
+            config.train.precision = precision;
+            let found = run(&config, &data, Some(file), 1);
+            let case = format!("{model}, {}, {precision:?}", expected["case"]);
+            let truth = &expected["f64"];
+            for (step, loss) in truth["losses"].as_array().unwrap().iter().enumerate() {
+                let what = format!("{case}: loss of step {}", step + 1);
+                assert_close(&what, found.losses[step], loss.as_f64().unwrap(), tolerance);
+            }
+            let norm = found.parameters.iter().map(|p| p * p).sum::<f64>().sqrt();
+            let expected_norm = truth["final_norm"].as_f64().unwrap();
+            assert_close(&format!("{case}: final norm"), norm, expected_norm, tolerance);
+            if let Some(loss) = truth["final_loss"].as_f64() {
+                assert_close(&format!("{case}: final loss"), found.final_loss, loss, tolerance);
+            }
+        }
+    }
+}
+
+#[test]
+fn p_workers_of_b_equal_one_worker_of_p_b() {
+    let data = examples("digits");
+    for model in ["mlp relu", "cnn"] {
+        for (precision, tolerance) in [(Precision::F64, 1e-12), (Precision::F32, 1e-6)] {
+            let mut config = config(model_of(model), OptimizerConfig::default(), 0.05);
+            config.train.precision = precision;
+            let one = run(&config, &data, None, 1);
+            for workers in [2, 3, 5, 16] {
+                // 16 is not a multiple of 3 and 5: unequal shards, and still the mean over all.
+                config.train.workers = workers;
+                let many = run(&config, &data, None, 1);
+                assert_close(model, many.losses[0], one.losses[0], tolerance);
+                let error = distance(&many.parameters, &one.parameters);
+                // Twenty updates amplify the rounding of one; in f32 by up to about 10.
+                let bound = if precision == Precision::F32 { 10.0 * tolerance } else { tolerance };
+                assert!(error <= bound, "{model}, {workers} workers: {error:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn micro_batches_equal_whole_shards() {
+    let data = examples("digits");
+    let mut config = config(model_of("mlp relu"), OptimizerConfig::default(), 0.05);
+    config.train.precision = Precision::F64;
+    let whole = run(&config, &data, None, 1);
+    for micro in [1, 3, 5, 16] {
+        config.train.micro_batch = Some(micro);
+        let cut = run(&config, &data, None, 1);
+        assert!(distance(&cut.parameters, &whole.parameters) <= 1e-12);
+    }
+}
+
+#[test]
+fn threads_never_change_a_bit() {
+    for (model, which) in [("mlp relu", "digits"), ("cnn", "digits"), ("resnet", "images")] {
+        let data = examples(which);
+        let mut config = config(model_of(model), OptimizerConfig::default(), 0.05);
+        config.train.global_batch = Some(64);
+        config.train.workers = 5;
+        config.train.micro_batch = (model != "resnet").then_some(4);
+        let one = run(&config, &data, None, 1);
+        for threads in [2, 3, 4] {
+            let many = run(&config, &data, None, threads);
+            assert_eq!(many.losses, one.losses, "{model}, {threads} threads");
+            assert_eq!(many.parameters, one.parameters, "{model}, {threads} threads");
+            assert_eq!(many.final_loss, one.final_loss, "{model}, {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn splitting_a_large_update_between_threads_never_changes_a_bit() {
+    let data = examples("digits");
+    // 64 x 8000 + 8000 + 80010 parameters: more than the update needs to be split.
+    let model = ModelConfig::Mlp { widths: vec![8000], activation: Activation::Relu };
+    for optimizer in [OptimizerConfig::default(), adamw()] {
+        let config = config(model.clone(), optimizer, 0.01);
+        let one = run(&config, &data, None, 1);
+        let two = run(&config, &data, None, 2);
+        assert_eq!(one.parameters, two.parameters);
+    }
+}
+
+fn adamw() -> OptimizerConfig {
+    serde_json::from_value(serde_json::json!({"adamw": {}})).unwrap()
+}
+
+#[test]
+fn ghost_groups_of_one_are_refused() {
+    let data = examples("images");
+    let mut config = config(model_of("resnet"), OptimizerConfig::default(), 0.05);
+    config.train.workers = 16;
+    let model = Registry::new().build(&config, &data).unwrap();
+    let objective: &dyn Objective<f32> = &*model;
+    let error = Pool::with(1, |pool| Session::new(&config, &data, objective, pool).err());
+    let message = error.unwrap().to_string();
+    assert!(message.contains("group of 1") && message.contains("hint:"), "{message}");
+}
+
+#[test]
+fn weights_survive_the_way_to_pytorch_and_back() {
+    for (model, which) in [("mlp relu", "digits"), ("cnn", "digits"), ("resnet", "images")] {
+        let data = examples(which);
+        let config = config(model_of(model), OptimizerConfig::default(), 0.05);
+        let objective = Registry::new().build(&config, &data).unwrap();
+        let file = format!("{}.safetensors", model.split(' ').next().unwrap());
+        let (parameters, _) = weights::from_bytes::<f32>(&*objective, &reference(&file)).unwrap();
+        let bytes = weights::to_bytes(&*objective, &parameters, &[]).unwrap();
+        let ours = SafeTensors::deserialize(&bytes).unwrap();
+        let theirs = reference(&file);
+        let theirs = SafeTensors::deserialize(&theirs).unwrap();
+        assert_eq!(ours.len(), theirs.len());
+        for (name, tensor) in theirs.tensors() {
+            let own = ours.tensor(&name).unwrap();
+            assert_eq!((own.shape(), own.data()), (tensor.shape(), tensor.data()), "{name}");
+        }
+    }
+}
+
+#[test]
+fn weights_of_another_model_are_refused_by_name_and_shape() {
+    let data = examples("digits");
+    let config = config(model_of("cnn"), OptimizerConfig::default(), 0.05);
+    let objective = Registry::new().build(&config, &data).unwrap();
+    let error = weights::from_bytes::<f32>(&*objective, &reference("mlp.safetensors"));
+    assert!(error.unwrap_err().to_string().contains("conv1.weight"));
+    let narrow = ModelConfig::SimpleCnn { channels: [4, 8], dense: 16 };
+    let config = self::config(narrow, OptimizerConfig::default(), 0.05);
+    let objective = Registry::new().build(&config, &data).unwrap();
+    let error = weights::from_bytes::<f32>(&*objective, &reference("cnn.safetensors"));
+    let message = error.unwrap_err().to_string();
+    assert!(message.contains("dense1.weight") && message.contains("[16, 32]"), "{message}");
+    let error = weights::from_bytes::<f32>(&*objective, b"not safetensors");
+    assert!(error.unwrap_err().to_string().contains("not a valid safetensors file"));
+}
+
+#[test]
+fn the_noisy_quadratic_goes_through_the_same_loop() {
+    let mut config = config(ModelConfig::NoisyQuadratic {}, OptimizerConfig::default(), 0.1);
+    config.data.source = DataSource::NoisyQuadratic { dimension: 20, examples: 1024 };
+    config.train.precision = Precision::F64;
+    config.train.workers = 4;
+    let data = batchlab::data::load(&config.data, std::path::Path::new("data")).unwrap();
+    let model = Registry::new().build(&config, &data).unwrap();
+    let objective: &dyn Objective<f64> = &*model;
+    let (first, last) = Pool::with(2, |pool| {
+        let mut session = Session::new(&config, &data, objective, pool).unwrap();
+        let first = session.evaluate(Split::Train, &[]).unwrap().unwrap();
+        for _ in 0..STEPS {
+            session.step().unwrap();
+        }
+        (first, session.evaluate(Split::Train, &[]).unwrap().unwrap())
+    });
+    assert!(last.loss < first.loss, "{} after {}", last.loss, first.loss);
+    assert_eq!(last.accuracy, None);
+}
