@@ -19,6 +19,7 @@ losses a trial and no checkpoint, manifest or report.
 
 import argparse
 import csv
+import functools
 import json
 import math
 import os
@@ -163,25 +164,24 @@ def sweep_optimizer(config, parameters, lr, fused):
     return torch.optim.SGD(parameters, lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=decay, **extra)
 
 
-def digits(config):
-    """Training and test examples, standardized on the training part."""
+@functools.cache
+def digits(source, test_fraction, validation_fraction):
+    """The splits, standardized on the training part; read once a process."""
     import torch
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
-    data = config["data"]
-    source = data["source"] if isinstance(data["source"], str) else next(iter(data["source"]))
     if source != "digits":
         sys.exit(f"compare_pytorch.py knows no data {source!r}")
     inputs, labels = load_digits(return_X_y=True)
     parts = train_test_split(
-        inputs / 16, labels, test_size=data.get("test_fraction", 0.2), random_state=0, stratify=labels
+        inputs / 16, labels, test_size=test_fraction, random_state=0, stratify=labels
     )
     x, x_test, y, y_test = (torch.tensor(p) for p in parts)
     mean, deviation = x.mean(), x.std()
     ready = {"train": (x, y), "test": (x_test, y_test)}
-    if data.get("validation_fraction"):
-        held = round(len(x) * data["validation_fraction"])
+    if validation_fraction:
+        held = round(len(x) * validation_fraction)
         ready |= {"validation": (x[:held], y[:held]), "train": (x[held:], y[held:])}
     return {k: (((x - mean) / deviation).float(), y) for k, (x, y) in ready.items()}
 
@@ -192,7 +192,9 @@ def torch_trial(trial, fused, out):
     from torch.nn.functional import cross_entropy
 
     config, batch, steps = trial["config"], trial["batch"], trial["steps"]
-    data = digits(config)
+    given = config["data"]
+    source = given["source"] if isinstance(given["source"], str) else next(iter(given["source"]))
+    data = digits(source, given.get("test_fraction", 0.2), given.get("validation_fraction", 0.0))
     inputs, labels = data["train"]
     torch.manual_seed(trial["seed"])
     model = sweep_model(config, inputs.shape[1], 10)
@@ -305,7 +307,7 @@ def machine(options):
     optimizers = ", fused optimizers" if options.fused else ""
     return (
         f"{processor}, {os.cpu_count()} cores, {platform.system()}; {batchlab.strip()}; "
-        f"PyTorch {torch.strip()}{optimizers}; {options.rounds} rounds."
+        f"PyTorch {torch.strip()}{optimizers}; load average {options.load:.1f} at the start; rounds: {options.rounds}."
     )
 
 
@@ -438,6 +440,10 @@ def main():
         print(json.dumps(torch_sweep(options.torch_sweep, options.processes, options.threads[0], options.fused)))
     else:
         options.batchlab = Path(options.batchlab).resolve()
+        options.load = os.getloadavg()[0]
+        if options.load > 0.5:
+            # Two OpenMP threads on busy cores wait for each other at every barrier.
+            print(f"load average {options.load:.1f}: the numbers of a busy machine mean nothing", file=sys.stderr)
         rounds = compare_sweep(options) if options.sweep else compare_steps(options)
         if options.json:
             Path(options.json).write_text(json.dumps(rounds, indent=1) + "\n")

@@ -56,7 +56,10 @@ pub fn built_in() -> Vec<&'static str> {
 
 /// Names of the devices that can be used here and now.
 pub fn available() -> Vec<&'static str> {
-    built_in().into_iter().filter(|name| open(name).is_ok()).collect()
+    built_in()
+        .into_iter()
+        .filter(|name| open(name).is_ok())
+        .collect()
 }
 
 fn open(name: &str) -> Result<Device, String> {
@@ -92,9 +95,16 @@ pub fn device(name: &str) -> Result<Device, BackendError> {
     open(name).map_err(|message| {
         let name = name.to_owned();
         if built_in().contains(&name.as_str()) {
-            BackendError::Absent { name, message, available: available().join(", ") }
+            BackendError::Absent {
+                name,
+                message,
+                available: available().join(", "),
+            }
         } else {
-            BackendError::Unknown { name, available: available().join(", ") }
+            BackendError::Unknown {
+                name,
+                available: available().join(", "),
+            }
         }
     })
 }
@@ -112,6 +122,9 @@ pub fn check_precision(
     if device.supports_dtype(dtype) {
         Ok(())
     } else {
-        Err(BackendError::Precision { name: name.to_owned(), precision })
+        Err(BackendError::Precision {
+            name: name.to_owned(),
+            precision,
+        })
     }
 }

@@ -1,1 +1,5 @@
-fn main() {}
+//! The `batchlab` program.
+
+fn main() -> std::process::ExitCode {
+    batchlab::cli::main()
+}

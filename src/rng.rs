@@ -113,7 +113,11 @@ mod tests {
         assert!(moment(1).abs() < 0.009, "mean {}", moment(1));
         assert!((moment(2) - 1.0).abs() < 0.013, "variance {}", moment(2));
         assert!(moment(3).abs() < 0.035, "third moment {}", moment(3));
-        assert!((moment(4) - 3.0).abs() < 0.09, "fourth moment {}", moment(4));
+        assert!(
+            (moment(4) - 3.0).abs() < 0.09,
+            "fourth moment {}",
+            moment(4)
+        );
     }
 
     #[test]
@@ -124,7 +128,10 @@ mod tests {
             counts[stream.below(7) as usize] += 1;
         }
         // Chi-squared with 6 degrees of freedom: 22.5 has p = 0.001.
-        let chi: f64 = counts.iter().map(|&c| (f64::from(c) - 10_000.0).powi(2) / 10_000.0).sum();
+        let chi: f64 = counts
+            .iter()
+            .map(|&c| (f64::from(c) - 10_000.0).powi(2) / 10_000.0)
+            .sum();
         assert!(chi < 22.5, "chi-squared {chi}");
     }
 }

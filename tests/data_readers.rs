@@ -72,7 +72,11 @@ fn parse_idx(bytes: Vec<u8>) -> Result<idx::Idx, DataError> {
 }
 
 fn parse_csv(text: &str, label: &str, header: bool) -> Result<delimited::Delimited, DataError> {
-    delimited::parse(Content::from_bytes("test.csv", text.as_bytes().to_vec()), label, header)
+    delimited::parse(
+        Content::from_bytes("test.csv", text.as_bytes().to_vec()),
+        label,
+        header,
+    )
 }
 
 fn message<T: std::fmt::Debug>(result: Result<T, DataError>) -> String {
@@ -95,13 +99,19 @@ fn a_truncated_idx_file_is_refused() {
     for length in 0..whole.len() {
         let error = parse_idx(whole[..length].to_vec()).unwrap_err();
         assert!(
-            matches!(error, DataError::Truncated { .. } | DataError::LyingHeader { .. }),
+            matches!(
+                error,
+                DataError::Truncated { .. } | DataError::LyingHeader { .. }
+            ),
             "{error}"
         );
     }
     let packed = gzip(&whole);
     for length in 0..packed.len() {
-        assert!(parse_idx(packed[..length].to_vec()).is_err(), "cut at {length}");
+        assert!(
+            parse_idx(packed[..length].to_vec()).is_err(),
+            "cut at {length}"
+        );
     }
 }
 
@@ -116,10 +126,15 @@ fn bytes_after_the_declared_values_are_refused() {
 #[test]
 fn a_header_that_lies_about_its_size_is_refused_before_anything_is_allocated() {
     // 2^95 bytes, 2^64 bytes (which would wrap around to 0), and 16 TiB.
-    for sizes in
-        [vec![u32::MAX, u32::MAX, u32::MAX], vec![1 << 31, 1 << 31, 4], vec![1 << 31, 1 << 13]]
-    {
-        for bytes in [idx_bytes(&sizes, &[0; 100]), gzip(&idx_bytes(&sizes, &[0; 100]))] {
+    for sizes in [
+        vec![u32::MAX, u32::MAX, u32::MAX],
+        vec![1 << 31, 1 << 31, 4],
+        vec![1 << 31, 1 << 13],
+    ] {
+        for bytes in [
+            idx_bytes(&sizes, &[0; 100]),
+            gzip(&idx_bytes(&sizes, &[0; 100])),
+        ] {
             let error = parse_idx(bytes).unwrap_err();
             assert!(matches!(error, DataError::LyingHeader { .. }), "{error}");
         }
@@ -147,8 +162,14 @@ fn other_element_types_and_other_files_are_refused() {
     assert!(message(parse_idx(floats)).contains("type 0x0d"));
     assert!(message(parse_idx(b"<!DOCTYPE html>".to_vec())).contains("expected an IDX file"));
     let dir = TempDir::new().unwrap();
-    assert!(matches!(idx::read(dir.path()), Err(DataError::NotAFile { .. })));
-    assert!(matches!(idx::read(Path::new("/dev/zero")), Err(DataError::NotAFile { .. })));
+    assert!(matches!(
+        idx::read(dir.path()),
+        Err(DataError::NotAFile { .. })
+    ));
+    assert!(matches!(
+        idx::read(Path::new("/dev/zero")),
+        Err(DataError::NotAFile { .. })
+    ));
     assert!(message(idx::read(&dir.path().join("none"))).contains("none"));
 }
 
@@ -166,13 +187,29 @@ fn an_idx_pair_becomes_images_scaled_to_one() {
     let dir = TempDir::new().unwrap();
     let mut config = config(idx_source(&dir, 10, 10));
     let data = load(&config).unwrap();
-    assert_eq!((data.shape.as_slice(), data.classes), ([1, 3, 4].as_slice(), 3));
-    assert_eq!((data.train.len(), data.test.as_ref().unwrap().len()), (8, 2));
-    assert!(data.train.features.iter().all(|value| (0.0..=1.0).contains(value)));
+    assert_eq!(
+        (data.shape.as_slice(), data.classes),
+        ([1, 3, 4].as_slice(), 3)
+    );
+    assert_eq!(
+        (data.train.len(), data.test.as_ref().unwrap().len()),
+        (8, 2)
+    );
+    assert!(
+        data.train
+            .features
+            .iter()
+            .all(|value| (0.0..=1.0).contains(value))
+    );
     assert_eq!(data.files[0].bytes, images(10).len() as u64);
 
     // With a test set of its own nothing is split off.
-    let DataSource::Idx { test_images, test_labels, .. } = &mut config.source else {
+    let DataSource::Idx {
+        test_images,
+        test_labels,
+        ..
+    } = &mut config.source
+    else {
         unreachable!()
     };
     *test_images = Some(write(&dir, "test-images", images(4)));
@@ -186,16 +223,26 @@ fn an_idx_pair_becomes_images_scaled_to_one() {
 fn images_without_labels_are_refused() {
     let dir = TempDir::new().unwrap();
     let text = message(load(&config(idx_source(&dir, 10, 9))));
-    assert!(text.contains("expected 10 labels, one an image, found 9"), "{text}");
+    assert!(
+        text.contains("expected 10 labels, one an image, found 9"),
+        "{text}"
+    );
 
     let mut source = idx_source(&dir, 10, 10);
-    let DataSource::Idx { test_images, .. } = &mut source else { unreachable!() };
+    let DataSource::Idx { test_images, .. } = &mut source else {
+        unreachable!()
+    };
     *test_images = Some(write(&dir, "test-images", images(4)));
     let text = message(load(&config(source)));
-    assert!(text.contains("`data.source.idx.test_labels` must be given with"), "{text}");
+    assert!(
+        text.contains("`data.source.idx.test_labels` must be given with"),
+        "{text}"
+    );
 
     let mut source = idx_source(&dir, 10, 10);
-    let DataSource::Idx { train_labels, .. } = &mut source else { unreachable!() };
+    let DataSource::Idx { train_labels, .. } = &mut source else {
+        unreachable!()
+    };
     *train_labels = dir.path().join("none");
     assert!(message(load(&config(source))).contains("cannot read"));
 }
@@ -204,11 +251,21 @@ fn images_without_labels_are_refused() {
 fn test_images_of_another_shape_are_refused() {
     let dir = TempDir::new().unwrap();
     let mut source = idx_source(&dir, 10, 10);
-    let DataSource::Idx { test_images, test_labels, .. } = &mut source else { unreachable!() };
+    let DataSource::Idx {
+        test_images,
+        test_labels,
+        ..
+    } = &mut source
+    else {
+        unreachable!()
+    };
     *test_images = Some(write(&dir, "test-images", idx_bytes(&[4, 2, 2], &[0; 16])));
     *test_labels = Some(write(&dir, "test-labels", labels(4)));
     let text = message(load(&config(source)));
-    assert!(text.contains("expected images of shape [1, 3, 4], found [1, 2, 2]"), "{text}");
+    assert!(
+        text.contains("expected images of shape [1, 3, 4], found [1, 2, 2]"),
+        "{text}"
+    );
 }
 
 // CIFAR
@@ -234,10 +291,18 @@ fn a_cifar_folder_is_read_in_the_order_of_its_batches() {
     write(&dir, "data_batch_2.bin", gzip(&two[..3073]));
     write(&dir, "test_batch.bin", cifar_bytes(3));
     write(&dir, "readme.html", "not data");
-    let source = DataSource::CifarBinary { dir: dir.path().to_owned() };
+    let source = DataSource::CifarBinary {
+        dir: dir.path().to_owned(),
+    };
     let data = load(&config(source.clone())).unwrap();
-    assert_eq!((data.shape.as_slice(), data.classes), ([3, 32, 32].as_slice(), 10));
-    assert_eq!((data.train.labels.as_slice(), data.test.unwrap().len()), ([0, 1].as_slice(), 3));
+    assert_eq!(
+        (data.shape.as_slice(), data.classes),
+        ([3, 32, 32].as_slice(), 10)
+    );
+    assert_eq!(
+        (data.train.labels.as_slice(), data.test.unwrap().len()),
+        ([0, 1].as_slice(), 3)
+    );
     assert_eq!(data.train.features[3072], 1.0 / 255.0);
 
     std::fs::remove_file(dir.path().join("test_batch.bin")).unwrap();
@@ -279,7 +344,10 @@ fn string_labels_are_classes_in_sorted_order() {
 
     let unknown = write(&dir, "unknown.csv", "weight,kind,age\n9,cat,1\n9,cow,1\n");
     let text = message(load(&config(source(unknown))));
-    assert!(text.contains("unknown.csv, line 3") && text.contains("found `cow`"), "{text}");
+    assert!(
+        text.contains("unknown.csv, line 3") && text.contains("found `cow`"),
+        "{text}"
+    );
     let other = write(&dir, "other.csv", "height,kind,age\n9,cat,1\n");
     assert!(
         message(load(&config(source(other)))).contains("expected column `weight`, found `height`")
@@ -289,16 +357,19 @@ fn string_labels_are_classes_in_sorted_order() {
 #[test]
 fn integer_labels_are_classes_by_value() {
     let dir = TempDir::new().unwrap();
-    let rows: String = (0..12).rev().map(|label| format!("{label},0.5\n")).collect();
+    let rows: Vec<String> = (0..12).rev().map(|label| format!("{label},0.5")).collect();
     let source = DataSource::Csv {
-        path: write(&dir, "rows.csv", rows),
+        path: write(&dir, "rows.csv", rows.join("\n")),
         test_path: None,
         label: "0".to_owned(),
         header: false,
         shape: Some([1, 1, 1]),
     };
     let data = load(&config(source)).unwrap();
-    assert_eq!((data.classes, data.shape.as_slice()), (12, [1, 1, 1].as_slice()));
+    assert_eq!(
+        (data.classes, data.shape.as_slice()),
+        (12, [1, 1, 1].as_slice())
+    );
     assert!(data.train.labels.is_sorted_by(|a, b| a > b) && data.notes.is_empty());
 }
 
@@ -306,12 +377,34 @@ fn integer_labels_are_classes_by_value() {
 fn a_faulty_csv_cell_is_named_by_line_and_column() {
     let cases = [
         ("a,b,y\n1,2,x\n3,x\n", "line 3: expected 3 columns, found 2"),
-        ("a,b,y\n1,2,x\n3,4,x,5\n", "line 3: expected 3 columns, found 4"),
-        ("a,b,y\n1,two,x\n", "line 2, column `b`: expected a finite number, found `two`"),
-        ("a,b,y\n1,2,x\n,2,x\n", "line 3, column `a`: expected a number, found nothing"),
-        ("a,b,y\n1,nan,x\n", "line 2, column `b`: expected a finite number, found `nan`"),
-        ("a,b,y\n1e60,2,x\n", "line 2, column `a`: expected a finite number, found `1e60`"),
-        ("a,b,y\n1,2,\n", "line 2, column `y`: expected a label, found nothing"),
+        (
+            "a,b,y\n1,2,x\n3,4,x,5\n",
+            "line 3: expected 3 columns, found 4",
+        ),
+        (
+            "a,b,y\n1,two,x\n",
+            "line 2, column `b`: expected a finite number, found `two`",
+        ),
+        (
+            "a,b,y\n1,2,x\n,2,x\n",
+            "line 3, column `a`: expected a number, found nothing",
+        ),
+        (
+            "a,b,y\n1,nan,x\n",
+            "line 2, column `b`: expected a finite number, found `nan`",
+        ),
+        (
+            "a,b,y\n1e60,2,x\n",
+            "line 2, column `a`: expected a finite number, found `1e60`",
+        ),
+        ("a,b,y\n\n1,2,x\n\n\n\n3,q,x\n", "line 7, column `b`"),
+        ("a,b,y\r\n\r\n1,2,x\r\n3,q,x", "line 4, column `b`"),
+        ("a,b,y\r1,2,x\r\r3,q,x", "line 4, column `b`"),
+        ("a,b,y\n1,2,\"x\n\nx\"\n3,q,x", "line 5, column `b`"),
+        (
+            "a,b,y\n1,2,\n",
+            "line 2, column `y`: expected a label, found nothing",
+        ),
         ("a,b,y\n", "found a header alone"),
         ("", "found an empty file"),
         ("a,y,y\n1,2,x\n", "expected one column named `y`"),
@@ -324,10 +417,13 @@ fn a_faulty_csv_cell_is_named_by_line_and_column() {
     }
     let found =
         message(parse_csv("1,2\n3,x\n", "1", false).and(parse_csv("1,2\nx,3\n", "1", false)));
-    assert!(found.contains("line 2, column 0: expected a finite number, found `x`"), "{found}");
+    assert!(
+        found.contains("line 2, column 0: expected a finite number, found `x`"),
+        "{found}"
+    );
     assert!(message(parse_csv("1,2\n", "y", false)).contains("a column's number from 0 to 1"));
-    let latin = Content::from_bytes("latin.csv", b"a,y\n1,caf\xe9\n".to_vec());
-    assert!(message(delimited::parse(latin, "y", true)).contains("line 2: expected UTF-8"));
+    let latin = Content::from_bytes("latin.csv", b"a,y\n\n1,caf\xe9\n".to_vec());
+    assert!(message(delimited::parse(latin, "y", true)).contains("line 3: expected UTF-8"));
 }
 
 #[test]
@@ -350,17 +446,29 @@ fn a_csv_shape_must_fit_the_columns() {
 #[test]
 fn a_column_of_numbers_is_not_taken_for_classes() {
     let dir = TempDir::new().unwrap();
-    let rows: String = (0..300).map(|i| format!("{i},{}\n", f64::from(i) * 0.37)).collect();
-    let path = write(&dir, "rows.csv", rows);
+    let rows: Vec<String> = (0..300)
+        .map(|i| format!("{i},{}", f64::from(i) * 0.37))
+        .collect();
+    let path = write(&dir, "rows.csv", rows.join("\n"));
     let label = "1".to_owned();
-    let source = DataSource::Csv { path, test_path: None, label, header: false, shape: None };
+    let source = DataSource::Csv {
+        path,
+        test_path: None,
+        label,
+        header: false,
+        shape: None,
+    };
     assert!(message(load(&config(source))).contains("300 different values in 300 rows"));
 }
 
 #[test]
 fn a_gzip_csv_may_not_expand_without_bound() {
     let bomb = gzip("1,2,3\n".repeat(5_000_000).as_bytes());
-    let text = message(delimited::parse(Content::from_bytes("bomb.csv.gz", bomb), "0", false));
+    let text = message(delimited::parse(
+        Content::from_bytes("bomb.csv.gz", bomb),
+        "0",
+        false,
+    ));
     assert!(text.contains("expands to more than 256 times"), "{text}");
 }
 
@@ -372,11 +480,17 @@ fn digits_are_the_published_ones() {
     config.test_fraction = 0.1;
     let data = load(&config).unwrap();
     let test = data.test.unwrap();
-    assert_eq!((data.shape.as_slice(), data.classes), ([1, 8, 8].as_slice(), 10));
+    assert_eq!(
+        (data.shape.as_slice(), data.classes),
+        ([1, 8, 8].as_slice(), 10)
+    );
     assert_eq!((data.train.len(), test.len()), (1617, 180));
     // scikit-learn 1.9.1: load_digits().data.sum() is 561718, and the counts of targets.
     let all = data.train.features.iter().chain(&test.features);
-    assert_eq!(all.map(|&value| f64::from(value) * 16.0).sum::<f64>(), 561_718.0);
+    assert_eq!(
+        all.map(|&value| f64::from(value) * 16.0).sum::<f64>(),
+        561_718.0
+    );
     let mut counts = [0; 10];
     for &label in data.train.labels.iter().chain(&test.labels) {
         counts[label as usize] += 1;
@@ -390,7 +504,10 @@ fn digits_are_the_published_ones() {
 }
 
 fn rows(part: &data::Examples, width: usize) -> Vec<Vec<u32>> {
-    part.features.chunks_exact(width).map(|row| row.iter().map(|x| x.to_bits()).collect()).collect()
+    part.features
+        .chunks_exact(width)
+        .map(|row| row.iter().map(|x| x.to_bits()).collect())
+        .collect()
 }
 
 #[test]
@@ -399,9 +516,14 @@ fn the_splits_are_disjoint_and_together_everything() {
     config.validation_fraction = 0.25;
     let data = load(&config).unwrap();
     let (validation, test) = (data.validation.unwrap(), data.test.unwrap());
-    assert_eq!((test.len(), validation.len(), data.train.len()), (359, 360, 1078));
-    let mut parts: Vec<_> =
-        [&data.train, &validation, &test].iter().flat_map(|part| rows(part, 64)).collect();
+    assert_eq!(
+        (test.len(), validation.len(), data.train.len()),
+        (359, 360, 1078)
+    );
+    let mut parts: Vec<_> = [&data.train, &validation, &test]
+        .iter()
+        .flat_map(|part| rows(part, 64))
+        .collect();
     let mut whole = digits();
     whole.split_seed = 9;
     let whole = load(&whole).unwrap();
@@ -447,7 +569,10 @@ fn label_noise_replaces_the_stated_share_of_training_labels_alone() {
         config.label_noise = noise;
         let noisy = load(&config).unwrap();
         assert_eq!(load(&config).unwrap(), noisy);
-        assert_eq!((&noisy.validation, &noisy.test), (&clean.validation, &clean.test));
+        assert_eq!(
+            (&noisy.validation, &noisy.test),
+            (&clean.validation, &clean.test)
+        );
         assert_eq!(noisy.train.features, clean.train.features);
         let n = clean.train.len();
         let replaced: Vec<(u32, u32)> = (0..n)
@@ -456,7 +581,10 @@ fn label_noise_replaces_the_stated_share_of_training_labels_alone() {
             .collect();
         assert_eq!(replaced.len(), (noise * n as f64).round() as usize);
         assert!(noisy.train.labels.iter().all(|&label| label < 10));
-        assert!(before.iter().all(|one| replaced.contains(one)), "more noise keeps the old noise");
+        assert!(
+            before.iter().all(|one| replaced.contains(one)),
+            "more noise keeps the old noise"
+        );
         assert!(noisy.notes.contains(&format!(
             "label noise: {} of {n} training labels replaced by another class",
             replaced.len()
@@ -469,7 +597,10 @@ fn label_noise_replaces_the_stated_share_of_training_labels_alone() {
 fn standardization_is_fitted_on_the_training_part_alone() {
     let moments = |values: &[f64]| {
         let mean = values.iter().sum::<f64>() / values.len() as f64;
-        (mean, values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / values.len() as f64)
+        (
+            mean,
+            values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / values.len() as f64,
+        )
     };
     let mut config = digits();
     config.subset = Some(300);
@@ -478,11 +609,20 @@ fn standardization_is_fitted_on_the_training_part_alone() {
     let data = load(&config).unwrap();
     let train: Vec<f64> = data.train.features.iter().map(|&x| f64::from(x)).collect();
     let (mean, variance) = moments(&train);
-    assert!(mean.abs() < 1e-6 && (variance - 1.0).abs() < 1e-6, "{mean} {variance}");
+    assert!(
+        mean.abs() < 1e-6 && (variance - 1.0).abs() < 1e-6,
+        "{mean} {variance}"
+    );
     // The test part goes through the same line as the training part.
     let unscaled: Vec<f64> = raw.train.features.iter().map(|&x| f64::from(x)).collect();
     let (mean, variance) = moments(&unscaled);
-    for (x, z) in raw.test.unwrap().features.iter().zip(&data.test.unwrap().features) {
+    for (x, z) in raw
+        .test
+        .unwrap()
+        .features
+        .iter()
+        .zip(&data.test.unwrap().features)
+    {
         assert!((f64::from(*z) - (f64::from(*x) - mean) / variance.sqrt()).abs() < 1e-6);
     }
 
@@ -490,14 +630,25 @@ fn standardization_is_fitted_on_the_training_part_alone() {
     let data = load(&config).unwrap();
     for feature in 0..64 {
         let column = |part: &data::Examples| -> Vec<f64> {
-            part.features.iter().skip(feature).step_by(64).map(|&x| f64::from(x)).collect()
+            part.features
+                .iter()
+                .skip(feature)
+                .step_by(64)
+                .map(|&x| f64::from(x))
+                .collect()
         };
         let (mean, variance) = moments(&column(&data.train));
         assert!(mean.abs() < 1e-6);
         // Some pixels of the edge are always 0.
         assert!((variance - 1.0).abs() < 1e-5 || column(&data.train).iter().all(|&x| x == 0.0));
     }
-    assert!(data.train.features.iter().chain(&data.test.unwrap().features).all(|x| x.is_finite()));
+    assert!(
+        data.train
+            .features
+            .iter()
+            .chain(&data.test.unwrap().features)
+            .all(|x| x.is_finite())
+    );
 }
 
 #[test]
@@ -512,18 +663,42 @@ fn options_that_make_no_sense_are_refused() {
             change(&|c| c.validation_fraction = 1.0),
             "`data.validation_fraction` must be in [0, 1), found 1",
         ),
-        (change(&|c| c.validation_fraction = 0.9999), "would leave a training example"),
-        (change(&|c| c.validation_fraction = 1e-6), "at least one example in the part split off"),
+        (
+            change(&|c| c.validation_fraction = 0.9999),
+            "would leave a training example",
+        ),
+        (
+            change(&|c| c.validation_fraction = 1e-6),
+            "at least one example in the part split off",
+        ),
         (
             change(&|c| c.validation_fraction = f64::NAN),
             "`data.validation_fraction` must be in [0, 1)",
         ),
-        (change(&|c| c.test_fraction = 0.0), "`data.test_fraction` must be in (0, 1), found 0"),
-        (change(&|c| c.test_fraction = 1.5), "`data.test_fraction` must be in (0, 1), found 1.5"),
-        (change(&|c| c.subset = Some(0)), "`data.subset` must be at least 1, found 0"),
-        (change(&|c| c.subset = Some(1439)), "`data.subset` must be at most 1438"),
-        (change(&|c| c.label_noise = -0.1), "`data.label_noise` must be in [0, 1], found -0.1"),
-        (change(&|c| c.source = DataSource::Mnist {}), "hint: `batchlab data fetch mnist`"),
+        (
+            change(&|c| c.test_fraction = 0.0),
+            "`data.test_fraction` must be in (0, 1), found 0",
+        ),
+        (
+            change(&|c| c.test_fraction = 1.5),
+            "`data.test_fraction` must be in (0, 1), found 1.5",
+        ),
+        (
+            change(&|c| c.subset = Some(0)),
+            "`data.subset` must be at least 1, found 0",
+        ),
+        (
+            change(&|c| c.subset = Some(1439)),
+            "`data.subset` must be at most 1438",
+        ),
+        (
+            change(&|c| c.label_noise = -0.1),
+            "`data.label_noise` must be in [0, 1], found -0.1",
+        ),
+        (
+            change(&|c| c.source = DataSource::Mnist {}),
+            "hint: `batchlab data fetch mnist`",
+        ),
     ];
     for (found, expected) in cases {
         assert!(found.contains(expected), "{found}");
@@ -546,7 +721,11 @@ fn mixture(examples: usize, separation: f64) -> DataSource {
 fn gaussian_clusters_lie_at_the_stated_distance() {
     let data = load(&config(mixture(40_000, 5.0))).unwrap();
     assert_eq!(
-        (data.classes, data.shape.as_slice(), data.test.unwrap().len()),
+        (
+            data.classes,
+            data.shape.as_slice(),
+            data.test.unwrap().len()
+        ),
         (4, [6].as_slice(), 100)
     );
     for class in 0..4u32 {
@@ -563,7 +742,11 @@ fn gaussian_clusters_lie_at_the_stated_distance() {
         assert!((distance - 5.0).abs() < 0.04, "{distance}");
         let variance = members
             .iter()
-            .flat_map(|row| row.iter().zip(&mean).map(|(&x, mean)| (f64::from(x) - mean).powi(2)))
+            .flat_map(|row| {
+                row.iter()
+                    .zip(&mean)
+                    .map(|(&x, mean)| (f64::from(x) - mean).powi(2))
+            })
             .sum::<f64>()
             / 6e4;
         // Standard error sqrt(2 / 60,000) = 0.006.
@@ -580,21 +763,41 @@ fn the_first_examples_of_a_larger_synthetic_set_are_the_smaller_set() {
         examples,
         test_examples: 0,
     };
-    for (small, large) in [(mixture(50, 2.0), mixture(80, 2.0)), (teacher(50), teacher(80))] {
+    for (small, large) in [
+        (mixture(50, 2.0), mixture(80, 2.0)),
+        (teacher(50), teacher(80)),
+    ] {
         let (small, large) = (load(&config(small)).unwrap(), load(&config(large)).unwrap());
-        assert_eq!(small.train.features, large.train.features[..small.train.features.len()]);
+        assert_eq!(
+            small.train.features,
+            large.train.features[..small.train.features.len()]
+        );
         assert_eq!(small.train.labels, large.train.labels[..50]);
-        assert!(small.train.labels.iter().any(|&label| label != small.train.labels[0]));
+        assert!(
+            small
+                .train
+                .labels
+                .iter()
+                .any(|&label| label != small.train.labels[0])
+        );
     }
 }
 
 #[test]
 fn the_noisy_quadratic_stores_no_examples() {
-    let source = DataSource::NoisyQuadratic { dimension: 10, examples: 64 };
+    let source = DataSource::NoisyQuadratic {
+        dimension: 10,
+        examples: 64,
+    };
     let data = load(&config(source.clone())).unwrap();
     let fresh = data.fresh.unwrap();
     assert_eq!(
-        (fresh.dimension, fresh.epoch_examples, data.classes, data.train.len()),
+        (
+            fresh.dimension,
+            fresh.epoch_examples,
+            data.classes,
+            data.train.len()
+        ),
         (10, 64, 0, 0)
     );
     let mut noisy = config(source);
@@ -608,7 +811,13 @@ fn synthetic_sizes_that_cannot_be_meant_are_refused() {
         (mixture(0, 1.0), "examples` must be at least 1"),
         (mixture(usize::MAX, 1.0), "small enough for memory"),
         (mixture(10, f64::NAN), "separation` must be a finite number"),
-        (DataSource::NoisyQuadratic { dimension: 0, examples: 1 }, "dimension` must be at least 1"),
+        (
+            DataSource::NoisyQuadratic {
+                dimension: 0,
+                examples: 1,
+            },
+            "dimension` must be at least 1",
+        ),
     ];
     for (source, expected) in bad {
         let text = message(load(&config(source)));
@@ -627,8 +836,14 @@ fn mutated(original: &[u8], stream: &mut Stream) -> Vec<u8> {
             0 if at < bytes.len() => bytes[at] ^= 1 << stream.below(8),
             1 if at < bytes.len() => bytes[at] = stream.next_u64() as u8,
             2 if at + 4 <= bytes.len() => {
-                let numbers =
-                    [0, 1, 0x7fff_ffff, 0xffff_ffff, 0x8000_0000, stream.next_u64() as u32];
+                let numbers = [
+                    0,
+                    1,
+                    0x7fff_ffff,
+                    0xffff_ffff,
+                    0x8000_0000,
+                    stream.next_u64() as u32,
+                ];
                 let number = numbers[stream.below(6) as usize];
                 bytes[at..at + 4].copy_from_slice(&number.to_be_bytes());
             }
@@ -648,14 +863,20 @@ fn mutated(original: &[u8], stream: &mut Stream) -> Vec<u8> {
 /// Reads 10,000 mutated inputs; a panic fails the test, and so does a reader that refuses or
 /// accepts everything.
 fn survives<T>(purpose: &str, original: &[u8], read: impl Fn(Vec<u8>) -> Option<T>) {
-    assert!(read(original.to_vec()).is_some(), "the undamaged input is read");
+    assert!(
+        read(original.to_vec()).is_some(),
+        "the undamaged input is read"
+    );
     let accepted = (0..10_000)
         .filter(|&index| {
             let mut stream = Stream::new(0, purpose, index);
             read(mutated(original, &mut stream)).is_some()
         })
         .count();
-    assert!((1..10_000).contains(&accepted), "{accepted} of 10,000 accepted");
+    assert!(
+        (1..10_000).contains(&accepted),
+        "{accepted} of 10,000 accepted"
+    );
 }
 
 #[test]
@@ -665,12 +886,16 @@ fn mutated_idx_files_never_panic() {
 
 #[test]
 fn mutated_gzip_files_never_panic() {
-    survives("mutated-gzip", &gzip(&images(6)), |bytes| parse_idx(bytes).ok());
+    survives("mutated-gzip", &gzip(&images(6)), |bytes| {
+        parse_idx(bytes).ok()
+    });
 }
 
 #[test]
 fn mutated_cifar_batches_never_panic() {
-    survives("mutated-cifar", &cifar_bytes(2), |bytes| parse_cifar(bytes).ok());
+    survives("mutated-cifar", &cifar_bytes(2), |bytes| {
+        parse_cifar(bytes).ok()
+    });
 }
 
 #[test]
@@ -718,7 +943,10 @@ fn wanted_files_are_read_out_of_a_tar_archive() {
         (&b"first"[..], &b"second"[..])
     );
     let text = read(&[("a.bin", 6)]).unwrap_err().to_string();
-    assert_eq!(text, "a.bin in the archive: expected 6 bytes, its header says 5");
+    assert_eq!(
+        text,
+        "a.bin in the archive: expected 6 bytes, its header says 5"
+    );
     let text = read(&[("c.bin", 5)]).unwrap_err().to_string();
     assert_eq!(text, "c.bin is in the archive 0 times, expected once");
     let twice = tar(&[("a.bin", b'0', b"first"), ("x/a.bin", b'0', b"first")]);
@@ -729,7 +957,10 @@ fn wanted_files_are_read_out_of_a_tar_archive() {
 fn an_archive_of_something_else_is_not_read_to_its_end() {
     let endless = tar(&[("huge", b'0', &vec![0; 3 << 20])]);
     let error = archive::read_members(endless.as_slice(), &[("a.bin", 5)]).unwrap_err();
-    assert!(matches!(error, archive::ArchiveError::TooLarge { .. }), "{error}");
+    assert!(
+        matches!(error, archive::ArchiveError::TooLarge { .. }),
+        "{error}"
+    );
 }
 
 #[test]

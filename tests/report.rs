@@ -1,0 +1,244 @@
+//! The report of made-up studies: it says what the tables say, and never panics.
+//!
+//! The folders stay in cargo's temporary folder of the target, to be looked at.
+
+mod tables;
+
+use std::path::{Path, PathBuf};
+
+use batchlab::{analysis, report};
+use serde_json::{Value, json};
+use tables::{Outcome, Study, Target, diverged, failed, plausible, scaling_rules};
+
+fn report(study: &Study) -> (PathBuf, String) {
+    let parent = Path::new(env!("CARGO_TARGET_TMPDIR")).join("report");
+    let dir = study.write(&parent);
+    let analysis = analysis::generalization_gap(&dir).expect("sound tables");
+    let files = report::write(&dir, &analysis).expect("a report");
+    for figure in &files.figures {
+        assert!(figure.is_file(), "{}", figure.display());
+    }
+    let page = std::fs::read_to_string(&files.html).expect("a page");
+    (dir, page)
+}
+
+fn standard(name: &'static str) -> Study {
+    Study {
+        name,
+        batches: (5..14).map(|k| 1 << k).collect(),
+        rule_keys: vec!["learning_rate.scaling"],
+        rules: scaling_rules(),
+        seeds: 3,
+        outcome: |rule, batch, seed| match (rule, batch) {
+            (2, 4096) if seed == 1 => diverged(),
+            (2, 8192) if seed > 0 => diverged(),
+            (1, 8192) if seed == 2 => failed(),
+            _ => plausible(rule, batch, seed),
+        },
+    }
+}
+
+#[test]
+fn the_page_answers_from_the_tables_and_shows_what_went_wrong() {
+    let (dir, page) = report(&standard("standard"));
+    for text in [
+        "holds up to a global batch of",
+        "95 % interval",
+        "of 81 trials finished",
+        "loss of update 38 is NaN",
+        "hint: lower it",
+        "not all seeds finished",
+        "batchlab run config.toml",
+        "&lt;A &amp; B&gt;",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+    assert!(!page.contains("<script"));
+    let svgs = page.matches("<svg ").count();
+    let files = std::fs::read_dir(dir.join("figures"))
+        .expect("figures")
+        .count();
+    assert_eq!(files, 2 * svgs);
+}
+
+#[test]
+fn the_same_tables_give_the_same_bytes() {
+    let bytes = |name| {
+        let (dir, page) = report(&standard(name));
+        let mut files: Vec<(String, Vec<u8>)> = std::fs::read_dir(dir.join("figures"))
+            .expect("figures")
+            .map(|e| e.expect("an entry").path())
+            .map(|p| {
+                (
+                    p.display().to_string(),
+                    std::fs::read(&p).expect("a figure"),
+                )
+            })
+            .collect();
+        files.sort();
+        (page, files)
+    };
+    assert!(bytes("twice") == bytes("twice"));
+}
+
+#[test]
+fn one_seed_has_no_interval_and_the_page_says_so() {
+    let (_, page) = report(&Study {
+        seeds: 1,
+        outcome: plausible,
+        ..standard("one-seed")
+    });
+    assert!(
+        page.contains("With one seed there is no interval"),
+        "{page}"
+    );
+    assert!(page.contains("one trial a point, so no interval"));
+    assert!(!page.contains("± 0.00"));
+}
+
+#[test]
+fn one_batch_compares_rules() {
+    let (_, page) = report(&Study {
+        batches: vec![256],
+        rule_keys: vec!["optimizer"],
+        rules: vec![
+            vec![json!("sgd")],
+            vec![json!({"momentum": {"momentum": 0.9}})],
+            vec![json!({"adamw": {"weight_decay": 0.1}})],
+        ],
+        outcome: plausible,
+        ..standard("one-batch")
+    });
+    assert!(page.contains("All trials use the global batch 256"));
+    assert!(page.contains("adamw weight_decay 0.1"));
+}
+
+#[test]
+fn forty_series_have_a_legend_each() {
+    let rules: Vec<Vec<Value>> = (0..40)
+        .map(|i| {
+            let warmup = [
+                Value::from("none"),
+                json!({"epochs": 2}),
+                json!({"epochs": 5, "shape": "constant"}),
+                json!({"steps": 100}),
+            ];
+            vec![
+                json!(f64::from(i / 4 + 1) / 100.0),
+                warmup[i as usize % 4].clone(),
+            ]
+        })
+        .collect();
+    let (_, page) = report(&Study {
+        rule_keys: vec!["learning_rate.base_lr", "learning_rate.warmup"],
+        rules,
+        batches: (3..17).map(|k| 1 << k).collect(),
+        outcome: |rule, batch, seed| {
+            if batch > 4096 && rule % 5 == 0 {
+                diverged()
+            } else {
+                plausible(rule, batch, seed)
+            }
+        },
+        ..standard("forty")
+    });
+    assert!(page.contains("base_lr 0.1, warmup 5 epochs constant"));
+}
+
+#[test]
+fn nothing_finished_is_said_and_not_drawn() {
+    let (_, page) = report(&Study {
+        outcome: |_, _, seed| if seed == 0 { failed() } else { diverged() },
+        ..standard("nothing")
+    });
+    assert!(page.contains("No trial has finished yet"));
+    assert!(!page.contains("<svg"));
+}
+
+#[test]
+fn a_study_under_way_shows_what_is_there() {
+    let (_, page) = report(&Study {
+        outcome: |rule, batch, seed| {
+            if batch > 512 || (batch > 64 && seed > 1) {
+                Outcome {
+                    status: "pending",
+                    ..diverged()
+                }
+            } else {
+                plausible(rule, batch, seed)
+            }
+        },
+        ..standard("under-way")
+    });
+    assert!(page.contains("not run"));
+}
+
+#[test]
+fn a_loss_without_classes_is_reported_as_loss() {
+    let (_, page) = report(&Study {
+        outcome: |rule, batch, seed| {
+            let made = plausible(rule, batch, seed);
+            Outcome {
+                train: None,
+                test: made.test.map(|t| (None, t.1)),
+                ..made
+            }
+        },
+        ..standard("loss-only")
+    });
+    assert!(page.contains("Test loss against global batch"));
+    assert!(!page.contains("accuracy (%)"));
+}
+
+#[test]
+fn without_a_test_split_the_training_split_is_named() {
+    let (_, page) = report(&Study {
+        outcome: |rule, batch, seed| Outcome {
+            test: None,
+            ..plausible(rule, batch, seed)
+        },
+        ..standard("no-test")
+    });
+    assert!(page.contains("Training accuracy against global batch"));
+}
+
+#[test]
+fn a_target_is_reported_in_updates_and_examples() {
+    let (_, page) = report(&Study {
+        outcome: |rule, batch, seed| {
+            let made = plausible(rule, batch, seed);
+            let steps =
+                (2000.0 * (1.0 + 400.0 / batch as f64) / (1.0 + rule as f64)) as u64 + 7 * seed;
+            if steps < made.steps {
+                Outcome {
+                    steps,
+                    target: Target::Reached(steps),
+                    ..made
+                }
+            } else {
+                Outcome {
+                    status: "censored",
+                    target: Target::Missed,
+                    ..made
+                }
+            }
+        },
+        ..standard("target")
+    });
+    assert!(page.contains("Updates and examples to the target"));
+    assert!(page.contains("censored"));
+}
+
+#[test]
+fn the_headline_fits_a_terminal() {
+    let parent = Path::new(env!("CARGO_TARGET_TMPDIR")).join("report");
+    let dir = standard("headline").write(&parent);
+    let text = analysis::generalization_gap(&dir)
+        .expect("sound tables")
+        .headline()
+        .to_string();
+    assert!(text.lines().all(|l| l.chars().count() <= 100), "{text}");
+    assert!(text.contains("test accuracy in %"), "{text}");
+    assert!(text.contains("2 diverged"), "{text}");
+    assert!(text.contains("best mean test accuracy"), "{text}");
+}

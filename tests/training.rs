@@ -63,9 +63,18 @@ fn config(model: ModelConfig, optimizer: OptimizerConfig, lr: f64) -> TrialConfi
 
 fn model_of(run: &str) -> ModelConfig {
     match run {
-        "mlp relu" => ModelConfig::Mlp { widths: vec![32, 16], activation: Activation::Relu },
-        "mlp tanh" => ModelConfig::Mlp { widths: vec![32, 16], activation: Activation::Tanh },
-        "cnn" => ModelConfig::SimpleCnn { channels: [4, 8], dense: 32 },
+        "mlp relu" => ModelConfig::Mlp {
+            widths: vec![32, 16],
+            activation: Activation::Relu,
+        },
+        "mlp tanh" => ModelConfig::Mlp {
+            widths: vec![32, 16],
+            activation: Activation::Tanh,
+        },
+        "cnn" => ModelConfig::SimpleCnn {
+            channels: [4, 8],
+            dense: 32,
+        },
         _ => ModelConfig::Resnet { depth: 8, width: 4 },
     }
 }
@@ -94,14 +103,23 @@ fn train<F: Scalar>(
         let batch = config.train.global_batch.unwrap() as u64;
         let losses = (0..STEPS as u64)
             .map(|step| {
-                let ids = (step * batch..(step + 1) * batch).map(|i| i % 320).collect();
+                let ids = (step * batch..(step + 1) * batch)
+                    .map(|i| i % 320)
+                    .collect();
                 session.step_on(ids).unwrap().loss
             })
             .collect();
         let statistics = session.statistics().unwrap();
-        let evaluation = session.evaluate(Split::Train, &statistics).unwrap().unwrap();
+        let evaluation = session
+            .evaluate(Split::Train, &statistics)
+            .unwrap()
+            .unwrap();
         let parameters = session.parameters().iter().map(|p| p.to_f64()).collect();
-        Run { losses, final_loss: evaluation.loss, parameters }
+        Run {
+            losses,
+            final_loss: evaluation.loss,
+            parameters,
+        }
     })
 }
 
@@ -115,7 +133,10 @@ fn run(config: &TrialConfig, data: &Data, weights_file: Option<&str>, threads: u
 
 fn assert_close(what: &str, found: f64, expected: f64, tolerance: f64) {
     let error = (found - expected).abs() / expected.abs();
-    assert!(error <= tolerance, "{what}: {found} against {expected}, relative error {error:e}");
+    assert!(
+        error <= tolerance,
+        "{what}: {found} against {expected}, relative error {error:e}"
+    );
 }
 
 /// Relative Euclidean distance.
@@ -150,9 +171,19 @@ fn twenty_steps_equal_pytorch() {
             }
             let norm = found.parameters.iter().map(|p| p * p).sum::<f64>().sqrt();
             let expected_norm = truth["final_norm"].as_f64().unwrap();
-            assert_close(&format!("{case}: final norm"), norm, expected_norm, tolerance);
+            assert_close(
+                &format!("{case}: final norm"),
+                norm,
+                expected_norm,
+                tolerance,
+            );
             if let Some(loss) = truth["final_loss"].as_f64() {
-                assert_close(&format!("{case}: final loss"), found.final_loss, loss, tolerance);
+                assert_close(
+                    &format!("{case}: final loss"),
+                    found.final_loss,
+                    loss,
+                    tolerance,
+                );
             }
         }
     }
@@ -173,7 +204,11 @@ fn p_workers_of_b_equal_one_worker_of_p_b() {
                 assert_close(model, many.losses[0], one.losses[0], tolerance);
                 let error = distance(&many.parameters, &one.parameters);
                 // Twenty updates amplify the rounding of one; in f32 by up to about 10.
-                let bound = if precision == Precision::F32 { 10.0 * tolerance } else { tolerance };
+                let bound = if precision == Precision::F32 {
+                    10.0 * tolerance
+                } else {
+                    tolerance
+                };
                 assert!(error <= bound, "{model}, {workers} workers: {error:e}");
             }
         }
@@ -195,7 +230,11 @@ fn micro_batches_equal_whole_shards() {
 
 #[test]
 fn threads_never_change_a_bit() {
-    for (model, which) in [("mlp relu", "digits"), ("cnn", "digits"), ("resnet", "images")] {
+    for (model, which) in [
+        ("mlp relu", "digits"),
+        ("cnn", "digits"),
+        ("resnet", "images"),
+    ] {
         let data = examples(which);
         let mut config = config(model_of(model), OptimizerConfig::default(), 0.05);
         config.train.global_batch = Some(64);
@@ -205,8 +244,14 @@ fn threads_never_change_a_bit() {
         for threads in [2, 3, 4] {
             let many = run(&config, &data, None, threads);
             assert_eq!(many.losses, one.losses, "{model}, {threads} threads");
-            assert_eq!(many.parameters, one.parameters, "{model}, {threads} threads");
-            assert_eq!(many.final_loss, one.final_loss, "{model}, {threads} threads");
+            assert_eq!(
+                many.parameters, one.parameters,
+                "{model}, {threads} threads"
+            );
+            assert_eq!(
+                many.final_loss, one.final_loss,
+                "{model}, {threads} threads"
+            );
         }
     }
 }
@@ -215,7 +260,10 @@ fn threads_never_change_a_bit() {
 fn splitting_a_large_update_between_threads_never_changes_a_bit() {
     let data = examples("digits");
     // 64 x 8000 + 8000 + 80010 parameters: more than the update needs to be split.
-    let model = ModelConfig::Mlp { widths: vec![8000], activation: Activation::Relu };
+    let model = ModelConfig::Mlp {
+        widths: vec![8000],
+        activation: Activation::Relu,
+    };
     for optimizer in [OptimizerConfig::default(), adamw()] {
         let config = config(model.clone(), optimizer, 0.01);
         let one = run(&config, &data, None, 1);
@@ -235,14 +283,23 @@ fn ghost_groups_of_one_are_refused() {
     config.train.workers = 16;
     let model = Registry::new().build(&config, &data).unwrap();
     let objective: &dyn Objective<f32> = &*model;
-    let error = Pool::with(1, |pool| Session::new(&config, &data, objective, pool).err());
+    let error = Pool::with(1, |pool| {
+        Session::new(&config, &data, objective, pool).err()
+    });
     let message = error.unwrap().to_string();
-    assert!(message.contains("group of 1") && message.contains("hint:"), "{message}");
+    assert!(
+        message.contains("group of 1") && message.contains("hint:"),
+        "{message}"
+    );
 }
 
 #[test]
 fn weights_survive_the_way_to_pytorch_and_back() {
-    for (model, which) in [("mlp relu", "digits"), ("cnn", "digits"), ("resnet", "images")] {
+    for (model, which) in [
+        ("mlp relu", "digits"),
+        ("cnn", "digits"),
+        ("resnet", "images"),
+    ] {
         let data = examples(which);
         let config = config(model_of(model), OptimizerConfig::default(), 0.05);
         let objective = Registry::new().build(&config, &data).unwrap();
@@ -255,7 +312,11 @@ fn weights_survive_the_way_to_pytorch_and_back() {
         assert_eq!(ours.len(), theirs.len());
         for (name, tensor) in theirs.tensors() {
             let own = ours.tensor(&name).unwrap();
-            assert_eq!((own.shape(), own.data()), (tensor.shape(), tensor.data()), "{name}");
+            assert_eq!(
+                (own.shape(), own.data()),
+                (tensor.shape(), tensor.data()),
+                "{name}"
+            );
         }
     }
 }
@@ -267,20 +328,38 @@ fn weights_of_another_model_are_refused_by_name_and_shape() {
     let objective = Registry::new().build(&config, &data).unwrap();
     let error = weights::from_bytes::<f32>(&*objective, &reference("mlp.safetensors"));
     assert!(error.unwrap_err().to_string().contains("conv1.weight"));
-    let narrow = ModelConfig::SimpleCnn { channels: [4, 8], dense: 16 };
+    let narrow = ModelConfig::SimpleCnn {
+        channels: [4, 8],
+        dense: 16,
+    };
     let config = self::config(narrow, OptimizerConfig::default(), 0.05);
     let objective = Registry::new().build(&config, &data).unwrap();
     let error = weights::from_bytes::<f32>(&*objective, &reference("cnn.safetensors"));
     let message = error.unwrap_err().to_string();
-    assert!(message.contains("dense1.weight") && message.contains("[16, 32]"), "{message}");
+    assert!(
+        message.contains("dense1.weight") && message.contains("[16, 32]"),
+        "{message}"
+    );
     let error = weights::from_bytes::<f32>(&*objective, b"not safetensors");
-    assert!(error.unwrap_err().to_string().contains("not a valid safetensors file"));
+    assert!(
+        error
+            .unwrap_err()
+            .to_string()
+            .contains("not a valid safetensors file")
+    );
 }
 
 #[test]
 fn the_noisy_quadratic_goes_through_the_same_loop() {
-    let mut config = config(ModelConfig::NoisyQuadratic {}, OptimizerConfig::default(), 0.1);
-    config.data.source = DataSource::NoisyQuadratic { dimension: 20, examples: 1024 };
+    let mut config = config(
+        ModelConfig::NoisyQuadratic {},
+        OptimizerConfig::default(),
+        0.1,
+    );
+    config.data.source = DataSource::NoisyQuadratic {
+        dimension: 20,
+        examples: 1024,
+    };
     config.train.precision = Precision::F64;
     config.train.workers = 4;
     let data = batchlab::data::load(&config.data, std::path::Path::new("data")).unwrap();

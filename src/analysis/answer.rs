@@ -62,7 +62,7 @@ pub struct RuleAnswer {
     pub gap_change: Option<Estimate>,
 }
 
-/// The point with the best mean among those where no seed diverged or failed.
+/// The point with the best mean among those where no seed diverged.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BestPoint {
     /// Index of the rule.
@@ -107,7 +107,11 @@ impl HeadlineMetric {
 
     fn worse_side(self, estimate: &Estimate) -> Option<f64> {
         let interval = estimate.interval()?;
-        Some(if self.larger_is_better() { -interval.low } else { interval.high })
+        Some(if self.larger_is_better() {
+            -interval.low
+        } else {
+            interval.high
+        })
     }
 
     fn verdict(self, change: Option<&Estimate>) -> Verdict {
@@ -127,7 +131,11 @@ impl HeadlineMetric {
     }
 
     fn prefers(self, a: f64, b: f64) -> bool {
-        if self.larger_is_better() { a > b } else { a < b }
+        if self.larger_is_better() {
+            a > b
+        } else {
+            a < b
+        }
     }
 }
 
@@ -136,10 +144,15 @@ impl Answer {
         let Some(metric) = analysis.metric else {
             return nothing_measured(analysis);
         };
-        let rules =
-            (0..analysis.rules.len()).filter_map(|r| rule_answer(analysis, r, metric)).collect();
+        let rules = (0..analysis.rules.len())
+            .filter_map(|r| rule_answer(analysis, r, metric))
+            .collect();
         let best = best_point(analysis.points.iter(), metric);
-        let mut answer = Self { rules, best, ..Self::default() };
+        let mut answer = Self {
+            rules,
+            best,
+            ..Self::default()
+        };
         let batches: Vec<u64> = analysis
             .batches
             .iter()
@@ -160,7 +173,7 @@ impl Answer {
                 metric.value(&best.estimate),
                 best.estimate.n,
                 best.batch,
-                of_rule(analysis, best.rule, ", ", ""),
+                of_rule(analysis, best.rule, ", with \u{201C}", "\u{201D}"),
             ));
         }
         answer.sureness = sureness(analysis, metric, &answer);
@@ -182,7 +195,9 @@ fn of_rule(analysis: &GapAnalysis, rule: usize, before: &str, after: &str) -> St
 
 fn capitalized(text: &str) -> String {
     let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |c| c.to_uppercase().chain(chars).collect())
+    chars
+        .next()
+        .map_or_else(String::new, |c| c.to_uppercase().chain(chars).collect())
 }
 
 fn nothing_measured(analysis: &GapAnalysis) -> Answer {
@@ -196,7 +211,10 @@ fn nothing_measured(analysis: &GapAnalysis) -> Answer {
         "The trials finished, but none was evaluated on any split, so there is no answer."
             .to_owned()
     };
-    Answer { short, ..Answer::default() }
+    Answer {
+        short,
+        ..Answer::default()
+    }
 }
 
 /// "4 of 9 trials finished, 2 diverged, 1 failed, 2 not run".
@@ -224,11 +242,15 @@ fn best_point<'a>(
     metric: HeadlineMetric,
 ) -> Option<BestPoint> {
     let mut best: Option<BestPoint> = None;
-    for point in points.filter(|p| p.outcomes.diverged + p.outcomes.failed == 0) {
+    for point in points.filter(|p| p.outcomes.diverged == 0) {
         if let Some(&estimate) = point.estimate(metric.measure())
             && best.is_none_or(|b| metric.prefers(estimate.mean, b.estimate.mean))
         {
-            best = Some(BestPoint { rule: point.rule, batch: point.batch, estimate });
+            best = Some(BestPoint {
+                rule: point.rule,
+                batch: point.batch,
+                estimate,
+            });
         }
     }
     best
@@ -257,7 +279,11 @@ fn compare(
     } else {
         metric.verdict(change.as_ref())
     };
-    Comparison { batch: point.batch, change, verdict }
+    Comparison {
+        batch: point.batch,
+        change,
+        verdict,
+    }
 }
 
 /// The largest batch up to which every comparison holds, and the first that falls.
@@ -274,13 +300,11 @@ fn extent(comparisons: &[Comparison]) -> (Option<u64>, Option<Comparison>) {
     (holds, falls)
 }
 
-fn rule_answer(
-    analysis: &GapAnalysis,
-    rule: usize,
-    metric: HeadlineMetric,
-) -> Option<RuleAnswer> {
-    let measured: Vec<&Point> =
-        analysis.points_of(rule).filter(|p| p.estimate(metric.measure()).is_some()).collect();
+fn rule_answer(analysis: &GapAnalysis, rule: usize, metric: HeadlineMetric) -> Option<RuleAnswer> {
+    let measured: Vec<&Point> = analysis
+        .points_of(rule)
+        .filter(|p| p.estimate(metric.measure()).is_some())
+        .collect();
     let (reference, largest) = (*measured.first()?, *measured.last()?);
     let comparisons: Vec<Comparison> = analysis
         .points_of(rule)
@@ -327,13 +351,21 @@ fn one_batch(analysis: &GapAnalysis, metric: HeadlineMetric, batch: u64, answer:
         let _ = write!(
             answer.short,
             " The {}{} is {} (n = {}).",
-            if analysis.rules.len() > 1 { "best mean " } else { "mean " },
+            if analysis.rules.len() > 1 {
+                "best mean "
+            } else {
+                "mean "
+            },
             metric.name(),
             metric.value(&best.estimate),
             best.estimate.n
         );
         if analysis.rules.len() > 1 {
-            let _ = write!(answer.short, " It belongs to: {}.", analysis.rules[best.rule].label);
+            let _ = write!(
+                answer.short,
+                " It belongs to: {}.",
+                analysis.rules[best.rule].label
+            );
         }
     }
 }
@@ -353,24 +385,49 @@ fn many_batches(
                     .filter_map(|p| Some((p, *p.estimate(metric.measure())?)));
                 let first = with_losses.next()?;
                 let best = with_losses.fold(first, |a, b| {
-                    if metric.prefers(b.1.mean, a.1.mean) { b } else { a }
+                    if metric.prefers(b.1.mean, a.1.mean) {
+                        b
+                    } else {
+                        a
+                    }
                 });
-                Some(BestPoint { rule: best.0.rule, batch, estimate: best.1 })
+                Some(BestPoint {
+                    rule: best.0.rule,
+                    batch,
+                    estimate: best.1,
+                })
             })
             .and_then(|b| analysis.point(b.rule, batch))
     };
-    let Some(reference) = best_at(smallest) else { return };
-    let chosen: Vec<&Point> =
-        analysis.batches.iter().filter(|&&b| b > smallest).filter_map(|&b| best_at(b)).collect();
-    let comparisons: Vec<Comparison> =
-        chosen.iter().map(|p| compare(analysis, p, reference, metric)).collect();
+    let Some(reference) = best_at(smallest) else {
+        return;
+    };
+    let chosen: Vec<&Point> = analysis
+        .batches
+        .iter()
+        .filter(|&&b| b > smallest)
+        .filter_map(|&b| best_at(b))
+        .collect();
+    let comparisons: Vec<Comparison> = chosen
+        .iter()
+        .map(|p| compare(analysis, p, reference, metric))
+        .collect();
     let at = |batch: u64| comparisons.iter().position(|c| c.batch == batch);
 
-    if comparisons.iter().all(|c| c.change.is_none_or(|e| e.half_width.is_none())) {
-        let seeds = if analysis.study.seeds.len() == 1 { "With one seed" } else { "With one finished trial a point" };
+    if comparisons
+        .iter()
+        .all(|c| c.change.is_none_or(|e| e.half_width.is_none()))
+    {
+        let seeds = if analysis.study.seeds.len() == 1 {
+            "With one seed"
+        } else {
+            "With one finished trial a point"
+        };
         answer.short = format!(
             "{seeds} there is no interval, so no batch can be told from another. As measured: {name} {} at batch {smallest}",
-            reference.estimate(metric.measure()).map_or_else(String::new, |e| metric.value(e)),
+            reference
+                .estimate(metric.measure())
+                .map_or_else(String::new, |e| metric.value(e)),
         );
         if let Some(i) = at(largest) {
             let end = chosen[i];
@@ -378,24 +435,35 @@ fn many_batches(
                 answer.short,
                 "{}, {} at {largest}{}",
                 of_rule(analysis, reference.rule, " (", ")"),
-                end.estimate(metric.measure()).map_or_else(String::new, |e| metric.value(e)),
+                end.estimate(metric.measure())
+                    .map_or_else(String::new, |e| metric.value(e)),
                 of_rule(analysis, end.rule, " (", ")"),
             );
         }
         answer.short.push('.');
     } else {
         let (holds, _) = extent(&comparisons);
-        let next = comparisons.iter().find(|c| holds.is_none_or(|h| c.batch > h));
+        let next = comparisons
+            .iter()
+            .find(|c| holds.is_none_or(|h| c.batch > h));
         answer.short = short_answer(analysis, metric, reference, (&chosen, &comparisons), holds);
         if let (Some(held), Some(next)) = (holds, next) {
             let _ = write!(answer.short, " {}", next_words(metric, next, held));
         }
     }
     if let Some(end) = at(largest).map(|i| chosen[i]) {
-        answer.sentences.extend(decomposition(analysis, metric, reference, end));
+        answer
+            .sentences
+            .extend(decomposition(analysis, metric, reference, end));
     }
-    let shown = extent(&comparisons).0.and_then(at).or_else(|| at(largest)).map(|i| chosen[i]);
-    answer.sentences.extend(shown.and_then(|p| saving(reference, p)));
+    let shown = extent(&comparisons)
+        .0
+        .and_then(at)
+        .or_else(|| at(largest))
+        .map(|i| chosen[i]);
+    answer
+        .sentences
+        .extend(shown.and_then(|p| saving(reference, p)));
 }
 
 fn short_answer(
@@ -406,14 +474,27 @@ fn short_answer(
     holds: Option<u64>,
 ) -> String {
     let name = metric.name();
-    let worse = if metric.larger_is_better() { "lower" } else { "higher" };
+    let worse = if metric.larger_is_better() {
+        "lower"
+    } else {
+        "higher"
+    };
     let Some(batch) = holds else {
         let first = comparisons[0];
-        let rule = of_rule(analysis, chosen[0].rule, " (best rule there: ", ")");
+        let rule = of_rule(
+            analysis,
+            chosen[0].rule,
+            " (best rule there: \u{201C}",
+            "\u{201D})",
+        );
         return match (first.verdict, first.change) {
             (Verdict::Worse, Some(change)) => format!(
                 "{} is {worse} already at the first batch above {}: {} at {}{rule} (95 % interval, n = {}).",
-                capitalized(&name), reference.batch, metric.change(&change), first.batch, change.n
+                capitalized(&name),
+                reference.batch,
+                metric.change(&change),
+                first.batch,
+                change.n
             ),
             (Verdict::Diverged, _) => format!(
                 "Training diverged already at the first batch above {}: {} of {} seeds at {}{rule}.",
@@ -428,15 +509,24 @@ fn short_answer(
             ),
         };
     };
-    let i = comparisons.iter().position(|c| c.batch == batch).unwrap_or(0);
-    let rule = of_rule(analysis, chosen[i].rule, " (", ")");
+    let i = comparisons
+        .iter()
+        .position(|c| c.batch == batch)
+        .unwrap_or(0);
+    let rule = holding_rules(analysis, metric, reference, chosen[i]);
     let mut text = if i + 1 == comparisons.len() {
         format!("No loss of {name} is seen up to the largest global batch, {batch}{rule}")
     } else {
-        format!("{} holds up to a global batch of {batch}{rule}", capitalized(&name))
+        format!(
+            "{} holds up to a global batch of {batch}{rule}",
+            capitalized(&name)
+        )
     };
     if !metric.larger_is_better() && i + 1 == comparisons.len() {
-        text = format!("{} does not rise up to the largest global batch, {batch}{rule}", capitalized(&name));
+        text = format!(
+            "{} does not rise up to the largest global batch, {batch}{rule}",
+            capitalized(&name)
+        );
     }
     if let Some(change) = comparisons[i].change {
         let verb = if comparisons[i].verdict == Verdict::Better {
@@ -451,7 +541,7 @@ fn short_answer(
             if reference.rule == chosen[i].rule {
                 String::new()
             } else {
-                of_rule(analysis, reference.rule, " with ", "")
+                of_rule(analysis, reference.rule, " with \u{201C}", "\u{201D}")
             },
             metric.change(&change),
             change.n
@@ -468,11 +558,49 @@ fn short_answer(
     text
 }
 
+/// The rules that hold at the batch of `best`, itself first, in parentheses.
+fn holding_rules(
+    analysis: &GapAnalysis,
+    metric: HeadlineMetric,
+    reference: &Point,
+    best: &Point,
+) -> String {
+    let holds = |p: &&Point| {
+        let verdict = compare(analysis, p, reference, metric).verdict;
+        p.rule != best.rule && matches!(verdict, Verdict::Better | Verdict::Indistinguishable)
+    };
+    let others: Vec<String> = at_batch(analysis, best.batch)
+        .filter(holds)
+        .map(|p| format!("\u{201C}{}\u{201D}", analysis.rules[p.rule].label))
+        .collect();
+    let rest = match others.len() {
+        0 => String::new(),
+        n if n + 1 == analysis.rules.len() && n > 1 => ", and every other rule".to_owned(),
+        1..=2 => format!(", also {}", list(&others)),
+        n => format!(", also {n} other rules"),
+    };
+    of_rule(
+        analysis,
+        best.rule,
+        " (rule \u{201C}",
+        &format!("\u{201D}{rest})"),
+    )
+}
+
 fn next_words(metric: HeadlineMetric, next: &Comparison, held: u64) -> String {
-    let worse = if metric.larger_is_better() { "lower" } else { "higher" };
+    let worse = if metric.larger_is_better() {
+        "lower"
+    } else {
+        "higher"
+    };
     match (next.verdict, next.change) {
         (Verdict::Worse, Some(change)) => {
-            format!("At {} it is {worse}: {} (n = {}).", next.batch, metric.change(&change), change.n)
+            format!(
+                "At {} it is {worse}: {} (n = {}).",
+                next.batch,
+                metric.change(&change),
+                change.n
+            )
         }
         (Verdict::Diverged, _) => {
             format!("At {} every rule lost seeds to divergence.", next.batch)
@@ -495,7 +623,12 @@ fn decomposition(
         end.batch,
         metric.name(),
         metric.change(&total),
-        of_rule(analysis, end.rule, " at the best rule for that batch (", ")"),
+        of_rule(
+            analysis,
+            end.rule,
+            " with the best rule there (\u{201C}",
+            "\u{201D})"
+        ),
     );
     if end.outcomes.diverged > 0 {
         let _ = write!(
@@ -515,7 +648,11 @@ fn decomposition(
         let _ = write!(
             text,
             ": {} changes by {} and the gap between training and {} by {}",
-            HeadlineMetric { split: Split::Train, metric: metric.metric }.name(),
+            HeadlineMetric {
+                split: Split::Train,
+                metric: metric.metric
+            }
+            .name(),
             metric.change(&train),
             split_name(split),
             metric.change(&gap),
@@ -535,9 +672,24 @@ fn decomposition(
     Some(text)
 }
 
+/// A ratio with three digits, without zeros at its end.
+fn times(ratio: f64) -> String {
+    let text = significant(ratio, 3);
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
+
 /// What the larger batch saves in updates and costs in examples.
 fn saving(reference: &Point, point: &Point) -> Option<String> {
-    let both = |measure| Some((reference.estimate(measure)?.mean, point.estimate(measure)?.mean));
+    let both = |measure| {
+        Some((
+            reference.estimate(measure)?.mean,
+            point.estimate(measure)?.mean,
+        ))
+    };
     let (steps, steps_there) = both(Measure::Steps)?;
     let (examples, examples_there) = both(Measure::Examples)?;
     if !(steps > 0.0 && steps_there > 0.0 && examples > 0.0) {
@@ -545,15 +697,15 @@ fn saving(reference: &Point, point: &Point) -> Option<String> {
     }
     let ratio = steps / steps_there;
     let fewer = if ratio >= 1.0 {
-        format!("{} times fewer", significant(ratio, 3))
+        format!("{} times fewer", times(ratio))
     } else {
-        format!("{} times more", significant(1.0 / ratio, 3))
+        format!("{} times more", times(1.0 / ratio))
     };
     let cost = examples_there / examples;
     let examples_words = if (cost - 1.0).abs() < 0.02 {
         "for as many examples".to_owned()
     } else {
-        format!("for {} times as many examples", significant(cost, 3))
+        format!("for {} times as many examples", times(cost))
     };
     Some(format!(
         "A trial at {} makes {} updates, one at {} makes {}: {fewer}, {examples_words}.",
@@ -598,7 +750,11 @@ fn sureness(analysis: &GapAnalysis, metric: HeadlineMetric, answer: &Answer) -> 
             out.push(format!(
                 "Batches are compared by differences between trials of the same seed. {}; where \
                  batch makes no difference at all, one interval in twenty still leaves out 0.",
-                capitalized(&plural(made, "comparison was made", "comparisons were made"))
+                capitalized(&plural(
+                    made,
+                    "comparison was made",
+                    "comparisons were made"
+                ))
             ));
         }
         if answer.rules.len() > 1 {
@@ -609,9 +765,23 @@ fn sureness(analysis: &GapAnalysis, metric: HeadlineMetric, answer: &Answer) -> 
             );
         }
     }
+    if let Some(&n) = analysis.split_sizes.get(&metric.split)
+        && metric.metric == Metric::Accuracy
+        && n > 0
+    {
+        out.push(format!(
+            "{} is measured on {} examples: one example is {} points.",
+            capitalized(&metric.name()),
+            count(n),
+            significant(100.0 / n as f64, 2)
+        ));
+    }
     let mean = |measure| {
-        let values: Vec<f64> =
-            analysis.points.iter().filter_map(|p| Some(p.estimate(measure)?.mean)).collect();
+        let values: Vec<f64> = analysis
+            .points
+            .iter()
+            .filter_map(|p| Some(p.estimate(measure)?.mean))
+            .collect();
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         let high = values.iter().copied().fold(0.0, f64::max);
         (low, high)
@@ -702,7 +872,12 @@ impl GapAnalysis {
                 .batches
                 .iter()
                 .map(|&batch| {
-                    (batch, (0..self.rules.len()).map(|r| self.point(r, batch).map(cell)).collect())
+                    (
+                        batch,
+                        (0..self.rules.len())
+                            .map(|r| self.point(r, batch).map(cell))
+                            .collect(),
+                    )
                 })
                 .collect(),
             best: self.answer.best.zip(self.metric).map(|(best, metric)| {
@@ -712,7 +887,7 @@ impl GapAnalysis {
                     metric.value(&best.estimate),
                     best.estimate.n,
                     best.batch,
-                    of_rule(self, best.rule, ", ", "")
+                    of_rule(self, best.rule, ", \u{201C}", "\u{201D}")
                 )
             }),
         }
@@ -727,22 +902,47 @@ impl fmt::Display for Headline {
         for line in wrapped(&self.answer, WIDTH) {
             writeln!(f, "{line}")?;
         }
-        let Some(metric) = self.metric else { return Ok(()) };
-        let unit = if metric.metric == Metric::Accuracy { " in %" } else { "" };
-        let gap = if self.rows.iter().flat_map(|r| &r.1).flatten().any(|c| c.gap.is_some()) {
+        let Some(metric) = self.metric else {
+            return Ok(());
+        };
+        let unit = if metric.metric == Metric::Accuracy {
+            " in %"
+        } else {
+            ""
+        };
+        let gap = if self
+            .rows
+            .iter()
+            .flat_map(|r| &r.1)
+            .flatten()
+            .any(|c| c.gap.is_some())
+        {
             "; gap to training"
         } else {
             ""
         };
         writeln!(f)?;
-        writeln!(f, "{}{unit}, mean ± 95 % half width (n){gap}", metric.name())?;
+        writeln!(
+            f,
+            "{}{unit}, mean ± 95 % half width (n){gap}",
+            metric.name()
+        )?;
         let texts: Vec<Vec<String>> = self
             .rows
             .iter()
-            .map(|(_, cells)| cells.iter().map(|c| cell_text(metric, c.as_ref())).collect())
+            .map(|(_, cells)| {
+                cells
+                    .iter()
+                    .map(|c| cell_text(metric, c.as_ref()))
+                    .collect()
+            })
             .collect();
         let column = |r: usize| {
-            let cells = texts.iter().map(|row| row[r].chars().count()).max().unwrap_or(0);
+            let cells = texts
+                .iter()
+                .map(|row| row[r].chars().count())
+                .max()
+                .unwrap_or(0);
             cells.max(self.rules[r].chars().count().min(30))
         };
         let mut first = 0;
@@ -775,7 +975,9 @@ impl fmt::Display for Headline {
 }
 
 fn cell_text(metric: HeadlineMetric, cell: Option<&HeadlineCell>) -> String {
-    let Some(cell) = cell else { return "-".to_owned() };
+    let Some(cell) = cell else {
+        return "-".to_owned();
+    };
     let (factor, places) = match (metric.metric, &cell.estimate) {
         (Metric::Loss, Some(e)) => (1.0, decimals(e)),
         _ => (100.0, 2),
@@ -828,9 +1030,14 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const ACCURACY: HeadlineMetric =
-        HeadlineMetric { split: Split::Test, metric: Metric::Accuracy };
-    const LOSS: HeadlineMetric = HeadlineMetric { split: Split::Test, metric: Metric::Loss };
+    const ACCURACY: HeadlineMetric = HeadlineMetric {
+        split: Split::Test,
+        metric: Metric::Accuracy,
+    };
+    const LOSS: HeadlineMetric = HeadlineMetric {
+        split: Split::Test,
+        metric: Metric::Loss,
+    };
 
     #[test]
     fn a_fall_of_accuracy_and_a_rise_of_loss_are_worse() {
@@ -842,12 +1049,19 @@ mod tests {
         assert_eq!(LOSS.verdict(rise.as_ref()), Verdict::Worse);
         assert_eq!(LOSS.verdict(fall.as_ref()), Verdict::Better);
         assert_eq!(ACCURACY.verdict(none.as_ref()), Verdict::Indistinguishable);
-        assert_eq!(ACCURACY.verdict(Estimate::of(&[-0.5]).as_ref()), Verdict::Unresolved);
+        assert_eq!(
+            ACCURACY.verdict(Estimate::of(&[-0.5]).as_ref()),
+            Verdict::Unresolved
+        );
     }
 
     #[test]
     fn a_batch_beyond_the_first_fall_does_not_hold() {
-        let at = |batch, verdict| Comparison { batch, change: None, verdict };
+        let at = |batch, verdict| Comparison {
+            batch,
+            change: None,
+            verdict,
+        };
         let comparisons = [
             at(64, Verdict::Indistinguishable),
             at(128, Verdict::Better),

@@ -177,9 +177,7 @@ impl Trial {
             Measure::TrainAccuracy => accuracy(train),
             Measure::HeldOutLoss => loss(held),
             Measure::TrainLoss => loss(train),
-            Measure::AccuracyGap => {
-                accuracy(train).and_then(|a| accuracy(held).map(|b| a - b))
-            }
+            Measure::AccuracyGap => accuracy(train).and_then(|a| accuracy(held).map(|b| a - b)),
             Measure::LossGap => loss(held).and_then(|a| loss(train).map(|b| a - b)),
             Measure::Steps => self.row.steps.map(|x| x as f64),
             Measure::Examples => self.row.examples.map(|x| x as f64),
@@ -291,6 +289,8 @@ pub struct GapAnalysis {
     pub held_out: Option<Split>,
     /// What the headline compares; `None` if nothing was evaluated.
     pub metric: Option<HeadlineMetric>,
+    /// Examples that each split was evaluated on, from the first trial that was.
+    pub split_sizes: BTreeMap<Split, u64>,
     /// Whether trials have a target.
     pub has_target: bool,
     /// Training curves: the headline metric, and the training loss.
@@ -304,7 +304,9 @@ pub struct GapAnalysis {
 impl GapAnalysis {
     /// The point of a rule at a batch.
     pub fn point(&self, rule: usize, batch: u64) -> Option<&Point> {
-        self.points.iter().find(|p| p.rule == rule && p.batch == batch)
+        self.points
+            .iter()
+            .find(|p| p.rule == rule && p.batch == batch)
     }
 
     /// The points of a rule, by ascending batch.
@@ -347,16 +349,32 @@ pub fn generalization_gap(dir: &Path) -> Result<GapAnalysis, AnalysisError> {
     let swept: Vec<&[(String, Value)]> = planned.iter().map(|p| p.0.as_slice()).collect();
     let rule_keys = rule_keys(&study.axes, &swept);
     let (rules, trials) = group(&rule_keys, planned);
-    let batches: Vec<u64> =
-        trials.iter().filter_map(|t| t.batch).collect::<BTreeSet<_>>().into_iter().collect();
+    let batches: Vec<u64> = trials
+        .iter()
+        .filter_map(|t| t.batch)
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect();
 
     let evaluated = |split: Split| trials.iter().any(|t| t.row.evaluation.contains_key(&split));
-    let held_out = [Split::Test, Split::Validation].into_iter().find(|&s| evaluated(s));
-    let metric = held_out.or(evaluated(Split::Train).then_some(Split::Train)).map(|split| {
-        let classes =
-            trials.iter().any(|t| t.row.evaluation.get(&split).is_some_and(|e| e.1.is_some()));
-        HeadlineMetric { split, metric: if classes { Metric::Accuracy } else { Metric::Loss } }
-    });
+    let held_out = [Split::Test, Split::Validation]
+        .into_iter()
+        .find(|&s| evaluated(s));
+    let metric = held_out
+        .or(evaluated(Split::Train).then_some(Split::Train))
+        .map(|split| {
+            let classes = trials
+                .iter()
+                .any(|t| t.row.evaluation.get(&split).is_some_and(|e| e.1.is_some()));
+            HeadlineMetric {
+                split,
+                metric: if classes {
+                    Metric::Accuracy
+                } else {
+                    Metric::Loss
+                },
+            }
+        });
     let points = points(&rules, &batches, &trials, held_out);
 
     let mut notes = Vec::new();
@@ -368,6 +386,7 @@ pub fn generalization_gap(dir: &Path) -> Result<GapAnalysis, AnalysisError> {
     }
     let mut analysis = GapAnalysis {
         settings: settings(dir, &study)?,
+        split_sizes: split_sizes(dir, &trials)?,
         config_text: read_optional(&dir.join("config.toml"))?,
         has_target: trials.iter().any(|t| t.row.target_reached.is_some()),
         study,
@@ -391,13 +410,19 @@ type Planned = (Vec<(String, Value)>, SummaryRow);
 
 /// Trials in plan order, whether or not the summary has them yet.
 fn planned(study: &StudyRecord, rows: Vec<SummaryRow>) -> Vec<Planned> {
-    let mut by_id: BTreeMap<String, SummaryRow> =
-        rows.into_iter().map(|row| (row.trial.clone(), row)).collect();
+    let mut by_id: BTreeMap<String, SummaryRow> = rows
+        .into_iter()
+        .map(|row| (row.trial.clone(), row))
+        .collect();
     let planned = study.trials.iter().map(|trial| {
         let mut row = by_id.remove(&trial.id).unwrap_or_default();
         row.trial.clone_from(&trial.id);
         row.seed = Some(trial.seed);
-        let point = trial.point.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+        let point = trial
+            .point
+            .iter()
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
         (point, row)
     });
     planned.collect()
@@ -405,7 +430,8 @@ fn planned(study: &StudyRecord, rows: Vec<SummaryRow>) -> Vec<Planned> {
 
 /// The global batch of a trial. One that has no result yet is known by its swept batch.
 fn batch_of((point, row): &Planned) -> Option<u64> {
-    row.global_batch.or_else(|| value_of(point, "train.global_batch")?.as_u64())
+    row.global_batch
+        .or_else(|| value_of(point, "train.global_batch")?.as_u64())
 }
 
 /// Swept keys other than those that set the batch, or that only move along with it.
@@ -421,12 +447,20 @@ fn rule_keys(axes: &[AxisRecord], points: &[&[(String, Value)]]) -> Vec<String> 
     let batch_key = BATCH_KEYS.iter().find(|key| swept.contains(key));
     let mut along: Vec<&str> = batch_key.into_iter().copied().collect();
     for axis in axes {
-        let Some(at) = axis.keys.iter().position(|k| Some(&k.as_str()) == batch_key) else {
+        let Some(at) = axis
+            .keys
+            .iter()
+            .position(|k| Some(&k.as_str()) == batch_key)
+        else {
             continue;
         };
         // Keys zipped with the batch follow it, unless a batch stands in the axis twice.
         let batches: Vec<&Value> = axis.values.iter().filter_map(|v| v.get(at)).collect();
-        if batches.iter().enumerate().all(|(i, b)| !batches[..i].contains(b)) {
+        if batches
+            .iter()
+            .enumerate()
+            .all(|(i, b)| !batches[..i].contains(b))
+        {
             along.extend(axis.keys.iter().map(String::as_str));
         }
     }
@@ -451,14 +485,30 @@ fn group(rule_keys: &[String], planned: Vec<Planned>) -> (Vec<Rule>, Vec<Trial>)
         let (point, row) = one;
         let values: Vec<(String, Value)> = rule_keys
             .iter()
-            .map(|key| (key.clone(), value_of(&point, key).cloned().unwrap_or(Value::Null)))
+            .map(|key| {
+                (
+                    key.clone(),
+                    value_of(&point, key).cloned().unwrap_or(Value::Null),
+                )
+            })
             .collect();
-        let rule = rules.iter().position(|r| r.values == values).unwrap_or_else(|| {
-            let labels: Vec<String> = values.iter().map(|(k, v)| value_label(k, v)).collect();
-            rules.push(Rule { label: labels.join(", "), values });
-            rules.len() - 1
+        let rule = rules
+            .iter()
+            .position(|r| r.values == values)
+            .unwrap_or_else(|| {
+                let labels: Vec<String> = values.iter().map(|(k, v)| value_label(k, v)).collect();
+                rules.push(Rule {
+                    label: labels.join(", "),
+                    values,
+                });
+                rules.len() - 1
+            });
+        trials.push(Trial {
+            row,
+            point,
+            rule,
+            batch,
         });
-        trials.push(Trial { row, point, rule, batch });
     }
     if let [only] = rules.as_mut_slice() {
         only.label = single_rule_label(&trials);
@@ -467,8 +517,11 @@ fn group(rule_keys: &[String], planned: Vec<Planned>) -> (Vec<Rule>, Vec<Trial>)
     let labels: Vec<String> = rules.iter().map(|r| r.label.clone()).collect();
     for rule in &mut rules {
         if labels.iter().filter(|l| **l == rule.label).count() > 1 {
-            let full: Vec<String> =
-                rule.values.iter().map(|(k, v)| format!("{k} {}", plain(v))).collect();
+            let full: Vec<String> = rule
+                .values
+                .iter()
+                .map(|(k, v)| format!("{k} {}", plain(v)))
+                .collect();
             rule.label = full.join(", ");
         }
     }
@@ -516,10 +569,26 @@ fn points(
                     estimates.insert(measure, estimate);
                 }
             }
-            points.push(Point { rule, batch, outcomes, trials: members, estimates });
+            points.push(Point {
+                rule,
+                batch,
+                outcomes,
+                trials: members,
+                estimates,
+            });
         }
     }
     points
+}
+
+fn split_sizes(dir: &Path, trials: &[Trial]) -> Result<BTreeMap<Split, u64>, AnalysisError> {
+    for trial in trials.iter().filter(|t| t.finished()) {
+        let rows = read_evaluations(&dir.join("trials").join(&trial.row.trial))?;
+        if let Some(rows) = rows.filter(|rows| !rows.is_empty()) {
+            return Ok(rows.iter().filter_map(|r| Some((r.split, r.n?))).collect());
+        }
+    }
+    Ok(BTreeMap::new())
 }
 
 type Series = Vec<(u64, f64, f64)>;
@@ -534,7 +603,12 @@ fn read_curves(
 ) -> Result<Vec<Curve>, AnalysisError> {
     let mut headline: Vec<Series> = Vec::new();
     let mut train_loss: Vec<Series> = Vec::new();
-    for trial in point.trials.iter().map(|&i| &trials[i]).filter(|t| t.finished()) {
+    for trial in point
+        .trials
+        .iter()
+        .map(|&i| &trials[i])
+        .filter(|t| t.finished())
+    {
         let folder = dir.join("trials").join(&trial.row.trial);
         let Some(rows) = read_evaluations(&folder)? else {
             notes.push(format!(
@@ -585,10 +659,15 @@ fn thin(rows: &[tables::StepRow]) -> Series {
     let stretch = last.div_ceil(CURVE_POINTS).max(1);
     let mut stretches: BTreeMap<u64, (u64, f64, f64, u32)> = BTreeMap::new();
     for row in rows.iter().filter(|r| r.loss.is_finite()) {
-        let entry = stretches.entry(row.step.div_ceil(stretch)).or_insert((0, 0.0, 0.0, 0));
+        let entry = stretches
+            .entry(row.step.div_ceil(stretch))
+            .or_insert((0, 0.0, 0.0, 0));
         *entry = (row.step, row.epoch, entry.2 + row.loss, entry.3 + 1);
     }
-    stretches.into_values().map(|(step, epoch, sum, n)| (step, epoch, sum / f64::from(n))).collect()
+    stretches
+        .into_values()
+        .map(|(step, epoch, sum, n)| (step, epoch, sum / f64::from(n)))
+        .collect()
 }
 
 fn over_seeds(series: &[Series]) -> Vec<CurvePoint> {
@@ -614,7 +693,9 @@ fn settings(dir: &Path, study: &StudyRecord) -> Result<Vec<Setting>, AnalysisErr
     let mut flat = BTreeMap::new();
     for entry in &study.trials {
         let path = dir.join("trials").join(&entry.id).join("config.toml");
-        let Some(text) = read_optional(&path)? else { continue };
+        let Some(text) = read_optional(&path)? else {
+            continue;
+        };
         if let Ok(table) = text.parse::<toml::Table>()
             && let Ok(Value::Object(fields)) = serde_json::to_value(table)
         {
@@ -627,7 +708,10 @@ fn settings(dir: &Path, study: &StudyRecord) -> Result<Vec<Setting>, AnalysisErr
         let varies = |s: &&String| *s == key || key.starts_with(&format!("{s}."));
         key != "seed" && !swept.iter().any(varies)
     });
-    Ok(flat.into_iter().map(|(key, value)| Setting { key, value }).collect())
+    Ok(flat
+        .into_iter()
+        .map(|(key, value)| Setting { key, value })
+        .collect())
 }
 
 fn flatten(
@@ -636,7 +720,11 @@ fn flatten(
     out: &mut BTreeMap<String, String>,
 ) {
     for (name, value) in fields {
-        let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+        let key = if prefix.is_empty() {
+            name.clone()
+        } else {
+            format!("{prefix}.{name}")
+        };
         match value {
             Value::Object(inner) if !inner.is_empty() => flatten(&key, inner, out),
             Value::Object(_) => {
@@ -669,7 +757,10 @@ mod tests {
     }
 
     fn swept(point: &[(&str, Value)]) -> Swept {
-        point.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect()
+        point
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), v.clone()))
+            .collect()
     }
 
     #[test]
@@ -690,7 +781,10 @@ mod tests {
         };
         assert_eq!(keys_of(&[zipped], &points), ["optimizer"]);
         // Swept on its own, the rate is a rule.
-        assert_eq!(keys_of(&[], &points), ["learning_rate.base_lr", "optimizer"]);
+        assert_eq!(
+            keys_of(&[], &points),
+            ["learning_rate.base_lr", "optimizer"]
+        );
     }
 
     #[test]
@@ -698,7 +792,10 @@ mod tests {
         let alone = [1, 2].map(|p| swept(&[("train.workers", json!(p))]));
         assert!(keys_of(&[], &alone).is_empty());
         let both = [(1, 8), (2, 8)].map(|(p, b)| {
-            swept(&[("train.workers", json!(p)), ("train.global_batch", json!(b))])
+            swept(&[
+                ("train.workers", json!(p)),
+                ("train.global_batch", json!(b)),
+            ])
         });
         assert_eq!(keys_of(&[], &both), ["train.workers"]);
     }
@@ -706,7 +803,12 @@ mod tests {
     #[test]
     fn batch_losses_are_averaged_over_stretches() {
         let rows: Vec<tables::StepRow> = (1..=300)
-            .map(|step| tables::StepRow { step, epoch: 0.0, lr: 0.1, loss: step as f64 })
+            .map(|step| tables::StepRow {
+                step,
+                epoch: 0.0,
+                lr: 0.1,
+                loss: step as f64,
+            })
             .collect();
         let thinned = thin(&rows);
         assert_eq!(thinned.len(), 150);
@@ -719,6 +821,9 @@ mod tests {
         let short = vec![(0, 0.0, 3.0), (10, 1.0, 0.7)];
         let points = over_seeds(&[long, short]);
         assert_eq!(points.len(), 2);
-        assert_eq!((points[1].mean, points[1].low, points[1].high), (0.6, 0.5, 0.7));
+        assert_eq!(
+            (points[1].mean, points[1].low, points[1].high),
+            (0.6, 0.5, 0.7)
+        );
     }
 }

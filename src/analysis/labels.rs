@@ -3,8 +3,14 @@
 use serde_json::Value;
 
 /// Keys whose text values name themselves: "linear" rather than "scaling linear".
-const SELF_NAMED: [&str; 6] =
-    ["scaling", "optimizer", "model", "source", "activation", "precision"];
+const SELF_NAMED: [&str; 6] = [
+    "scaling",
+    "optimizer",
+    "model",
+    "source",
+    "activation",
+    "precision",
+];
 
 /// Last parts of a key that say little without the part before them.
 const NEEDS_PARENT: [&str; 9] = [
@@ -73,12 +79,17 @@ pub(crate) fn plain(value: &Value) -> String {
         Value::Null => "none".to_owned(),
         Value::String(text) => text.clone(),
         Value::Array(items) => {
-            format!("[{}]", items.iter().map(plain).collect::<Vec<_>>().join(", "))
+            format!(
+                "[{}]",
+                items.iter().map(plain).collect::<Vec<_>>().join(", ")
+            )
         }
         Value::Object(fields) if fields.is_empty() => "{}".to_owned(),
         Value::Object(fields) => {
-            let fields: Vec<String> =
-                fields.iter().map(|(k, v)| format!("{k} = {}", plain(v))).collect();
+            let fields: Vec<String> = fields
+                .iter()
+                .map(|(k, v)| format!("{k} = {}", plain(v)))
+                .collect();
             format!("{{ {} }}", fields.join(", "))
         }
         other => other.to_string(),
@@ -97,7 +108,11 @@ mod tests {
             ("learning_rate.scaling", json!("linear"), "linear"),
             ("learning_rate.scaling", json!("none"), "no scaling"),
             ("learning_rate.decay", json!("linear"), "decay linear"),
-            ("learning_rate.warmup", json!({"epochs": 5}), "warmup 5 epochs"),
+            (
+                "learning_rate.warmup",
+                json!({"epochs": 5}),
+                "warmup 5 epochs",
+            ),
             (
                 "learning_rate.warmup",
                 json!({"shape": "constant", "steps": 9}),
@@ -105,9 +120,17 @@ mod tests {
             ),
             ("learning_rate.warmup", Value::Null, "no warmup"),
             ("learning_rate.warmup.epochs", json!(5), "warmup epochs 5"),
-            ("optimizer", json!({"adamw": {"weight_decay": 0.1}}), "adamw weight_decay 0.1"),
+            (
+                "optimizer",
+                json!({"adamw": {"weight_decay": 0.1}}),
+                "adamw weight_decay 0.1",
+            ),
             ("optimizer", json!({"sgd": {}}), "sgd"),
-            ("model", json!({"mlp": {"widths": [64, 32]}}), "mlp widths [64, 32]"),
+            (
+                "model",
+                json!({"mlp": {"widths": [64, 32]}}),
+                "mlp widths [64, 32]",
+            ),
             ("optimizer.momentum.momentum", json!(0.9), "momentum 0.9"),
         ];
         for (key, value, label) in cases {

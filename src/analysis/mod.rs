@@ -13,3 +13,6 @@ pub use generalization_gap::{
     generalization_gap,
 };
 pub use tables::AnalysisError;
+
+pub(crate) use answer::outcome_words;
+pub(crate) use generalization_gap::{rule_title, split_name};

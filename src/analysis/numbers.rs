@@ -32,7 +32,11 @@ pub fn fixed(value: f64, decimals: usize) -> String {
 pub fn signed(value: f64, decimals: usize) -> String {
     let text = fixed(value, decimals);
     let zero = text.chars().all(|c| matches!(c, '0' | '.'));
-    if zero || text.starts_with('\u{2212}') { text } else { format!("+{text}") }
+    if zero || text.starts_with('\u{2212}') {
+        text
+    } else {
+        format!("+{text}")
+    }
 }
 
 /// A number with about `digits` significant digits; scientific only where it would be long.
@@ -55,7 +59,11 @@ pub fn significant(value: f64, digits: i32) -> String {
 pub fn decimals(estimate: &Estimate) -> usize {
     let shown = |x: f64, digits: i32| {
         let magnitude = x.abs().log10().floor();
-        if magnitude.is_finite() { (digits - 1 - magnitude as i32).clamp(0, 8) as usize } else { 0 }
+        if magnitude.is_finite() {
+            (digits - 1 - magnitude as i32).clamp(0, 8) as usize
+        } else {
+            0
+        }
     };
     match estimate.half_width {
         Some(h) if h > 0.0 => shown(h, 2).min(shown(estimate.mean, 4).max(2)),
@@ -117,7 +125,10 @@ mod tests {
     #[test]
     fn the_interval_sets_the_decimals() {
         let estimate = Estimate::of(&[0.512, 0.498, 0.505]).unwrap();
-        assert_eq!(with_interval(&estimate, 1.0, decimals(&estimate)), "0.505 ± 0.017");
+        assert_eq!(
+            with_interval(&estimate, 1.0, decimals(&estimate)),
+            "0.505 ± 0.017"
+        );
         let one = Estimate::of(&[0.512_34]).unwrap();
         assert_eq!(with_interval(&one, 1.0, decimals(&one)), "0.5123");
     }

@@ -98,6 +98,8 @@ pub struct EvaluationRow {
     pub loss: f64,
     /// Share of examples classified correctly.
     pub accuracy: Option<f64>,
+    /// Examples evaluated.
+    pub n: Option<u64>,
 }
 
 /// One row of `steps.csv`.
@@ -127,9 +129,14 @@ pub fn read_summary(dir: &Path) -> Result<Vec<SummaryRow>, AnalysisError> {
     let owned = |text: Option<&str>| text.map(str::to_owned);
 
     for (row, cell) in rows.iter_mut().zip(table.texts("trial")?) {
-        row.trial = cell.unwrap_or_default().to_owned();
+        cell.unwrap_or_default().clone_into(&mut row.trial);
     }
-    let all = [Status::Completed, Status::Diverged, Status::Censored, Status::Failed];
+    let all = [
+        Status::Completed,
+        Status::Diverged,
+        Status::Censored,
+        Status::Failed,
+    ];
     for (i, (row, cell)) in rows.iter_mut().zip(table.texts("status")?).enumerate() {
         let status = all.into_iter().find(|s| Some(s.name()) == cell);
         row.status = Some(status.ok_or_else(|| AnalysisError::Word {
@@ -140,7 +147,11 @@ pub fn read_summary(dir: &Path) -> Result<Vec<SummaryRow>, AnalysisError> {
             found: cell.unwrap_or_default().to_owned(),
         })?);
     }
-    for (i, (row, cell)) in rows.iter_mut().zip(table.texts("target_reached")?).enumerate() {
+    for (i, (row, cell)) in rows
+        .iter_mut()
+        .zip(table.texts("target_reached")?)
+        .enumerate()
+    {
         row.target_reached = match cell {
             None => None,
             Some("true") => Some(true),
@@ -201,7 +212,7 @@ pub fn read_evaluations(trial_dir: &Path) -> Result<Option<Vec<EvaluationRow>>, 
     let table = Table::read(&path)?;
     let (steps, epochs) = (table.integers("step")?, table.numbers("epoch")?);
     let (splits, losses) = (table.texts("split")?, table.numbers("loss")?);
-    let accuracies = table.numbers("accuracy")?;
+    let (accuracies, sizes) = (table.numbers("accuracy")?, table.integers("n")?);
     let all = [Split::Train, Split::Validation, Split::Test];
     let rows = (0..table.len()).map(|i| {
         let split = all.into_iter().find(|s| Some(s.name()) == splits[i]);
@@ -217,6 +228,7 @@ pub fn read_evaluations(trial_dir: &Path) -> Result<Option<Vec<EvaluationRow>>, 
             })?,
             loss: losses[i].unwrap_or(f64::NAN),
             accuracy: accuracies[i],
+            n: sizes[i],
         })
     });
     rows.collect::<Result<_, _>>().map(Some)
@@ -245,5 +257,9 @@ pub fn read_steps(trial_dir: &Path) -> Result<Option<Vec<StepRow>>, AnalysisErro
 
 /// Reads a text file; `None` if there is none.
 pub(crate) fn read_optional(path: &Path) -> Result<Option<String>, AnalysisError> {
-    Ok(if store::exists(path) { Some(store::read_to_string(path)?) } else { None })
+    Ok(if store::exists(path) {
+        Some(store::read_to_string(path)?)
+    } else {
+        None
+    })
 }

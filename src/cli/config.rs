@@ -96,7 +96,11 @@ fn show(
     let chosen = |trial: &TrialSpec| {
         asked.is_none_or(|asked| asked == trial.id || asked.parse() == Ok(trial.index))
     };
-    let mut trials = study.trials.iter().filter(|&trial| chosen(trial)).peekable();
+    let mut trials = study
+        .trials
+        .iter()
+        .filter(|&trial| chosen(trial))
+        .peekable();
     if let (None, Some(asked)) = (trials.peek(), asked) {
         return Err(Box::new(NoSuchTrial {
             file: study.file.clone(),
@@ -112,7 +116,13 @@ fn show(
             .map(|(key, value)| format!("{key} = {}", value_text(value)))
             .collect();
         point.push(format!("seed = {}", trial.seed));
-        writeln!(out, "# trial {} of {}, id {}", trial.index, study.trials.len(), trial.id)?;
+        writeln!(
+            out,
+            "# trial {} of {}, id {}",
+            trial.index,
+            study.trials.len(),
+            trial.id
+        )?;
         writeln!(out, "# point: {}", point.join(", ").replace('\n', "\\n"))?;
         writeln!(out, "# global batch: {}", config.explain_batch())?;
         writeln!(out, "# learning rate: {}", config.explain_rate())?;
@@ -141,8 +151,14 @@ mod tests {
     #[test]
     fn a_shown_trial_says_its_rate_and_is_a_study_of_its_own() {
         let text = shown(Some("3")).expect("trial 3 is there");
-        assert!(text.contains("# global batch: 64 = 4 workers x 16\n"), "{text}");
-        assert!(text.contains("# learning rate: 0.2 = 0.1 x 64/32 (linear)\n"), "{text}");
+        assert!(
+            text.contains("# global batch: 64 = 4 workers x 16\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("# learning rate: 0.2 = 0.1 x 64/32 (linear)\n"),
+            "{text}"
+        );
         let alone = config::parse(&text, "alone.toml", &[]).expect("a study file");
         let study = config::parse(STUDY, "two.toml", &[]).expect("a study file");
         assert_eq!(alone.trials[0].id, study.trials[3].id);
@@ -151,8 +167,13 @@ mod tests {
 
     #[test]
     fn a_trial_that_is_not_there_is_an_error_with_the_numbers_that_are() {
-        let error = shown(Some("4")).expect_err("there are four trials").to_string();
-        assert_eq!(error, "two.toml: there is no trial `4`\nhint: trials are numbered 0 to 3");
+        let error = shown(Some("4"))
+            .expect_err("there are four trials")
+            .to_string();
+        assert_eq!(
+            error,
+            "two.toml: there is no trial `4`\nhint: trials are numbered 0 to 3"
+        );
     }
 
     #[test]

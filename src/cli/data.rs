@@ -61,7 +61,10 @@ pub(crate) struct Folder {
 
 impl Folder {
     fn path(&self) -> PathBuf {
-        self.dir.clone().or_else(env::data_dir).unwrap_or_else(|| PathBuf::from("data"))
+        self.dir
+            .clone()
+            .or_else(env::data_dir)
+            .unwrap_or_else(|| PathBuf::from("data"))
     }
 }
 
@@ -83,7 +86,13 @@ pub(crate) enum DataCommandError {
 pub(crate) fn run(command: &DataCommand) -> Result<(), DataCommandError> {
     match command {
         DataCommand::List { folder } => list(&folder.path()),
-        DataCommand::Fetch { name, folder, timeout, attempts, mirror } => {
+        DataCommand::Fetch {
+            name,
+            folder,
+            timeout,
+            attempts,
+            mirror,
+        } => {
             let options = FetchOptions {
                 mirror: mirror.clone().or_else(env::mirror),
                 stall: Duration::from_secs(*timeout),
@@ -94,7 +103,9 @@ pub(crate) fn run(command: &DataCommand) -> Result<(), DataCommandError> {
                 return Ok(());
             }
             let mut progress = Progress::new();
-            let stored = fetch(name, &folder.path(), &options, &mut |event| progress.show(event));
+            let stored = fetch(name, &folder.path(), &options, &mut |event| {
+                progress.show(event);
+            });
             progress.bar.finish_and_clear();
             show(&stored?)
         }
@@ -142,8 +153,10 @@ fn list(dir: &Path) -> Result<(), DataCommandError> {
                 "incomplete"
             }
             State::Damaged { files } => {
-                let files: Vec<String> =
-                    files.iter().map(|file| file.display().to_string()).collect();
+                let files: Vec<String> = files
+                    .iter()
+                    .map(|file| file.display().to_string())
+                    .collect();
                 notes.push(format!(
                     "{}: not the published content: {}",
                     set.name,
@@ -169,33 +182,47 @@ struct Progress {
 
 impl Progress {
     fn new() -> Self {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        // The template is a constant; a faulty one would leave the default style.
-        if let Ok(style) = ProgressStyle::with_template(
-            "{msg} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
-        ) {
-            bar.set_style(style);
+        Self {
+            bar: ProgressBar::hidden(),
         }
-        Self { bar }
+    }
+
+    fn start(&mut self, file: &str, have: u64, total: Option<u64>) {
+        self.bar.finish_and_clear();
+        self.bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr())
+            .with_message(file.to_owned())
+            .with_position(have);
+        // The templates are constants; a faulty one would leave the default style.
+        let template = match total {
+            Some(_) => "{msg} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
+            None => "{msg} {bytes}, {bytes_per_sec}",
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            self.bar.set_style(style);
+        }
     }
 
     fn show(&mut self, event: Event<'_>) {
         match event {
             Event::Present { file } => self.line(&format!("{file}: already there")),
             Event::Replacing { file } => {
-                self.line(&format!("{file}: not the published content, will be replaced"));
+                self.line(&format!(
+                    "{file}: not the published content, will be replaced"
+                ));
             }
-            Event::Started { file, url, have, total } => {
-                let from =
-                    if have > 0 { format!(" (resuming at byte {have})") } else { String::new() };
+            Event::Started {
+                file,
+                url,
+                have,
+                total,
+            } => {
+                let from = if have > 0 {
+                    format!(" (resuming at byte {have})")
+                } else {
+                    String::new()
+                };
                 self.line(&format!("{file}: from {url}{from}"));
-                match total {
-                    Some(total) => self.bar.set_length(total),
-                    None => self.bar.unset_length(),
-                }
-                self.bar.set_message(file.to_owned());
-                self.bar.reset();
-                self.bar.set_position(have);
+                self.start(file, have, total);
             }
             Event::Progress { have } => self.bar.set_position(have),
             Event::Retrying { url, why } => self.line(&format!("{url}: {why}; trying again")),

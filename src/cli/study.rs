@@ -26,26 +26,29 @@ use crate::train::{Status, TrialOutcome};
 /// Exit status of a run that was stopped by SIGINT or SIGTERM.
 const INTERRUPTED: u8 = 130;
 
+/// Pending trials that `status` names without `--verbose`.
+const PENDING_SHOWN: usize = 10;
+
 /// Seconds between two lines of progress where there is no terminal.
 const LINE_EVERY: f64 = 5.0;
 
-/// Arguments of `batchlab run`.
+/// Run a study, or go on with one that was stopped.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Run again, a study does what is missing and no more. Ctrl-C stops it: the running trials write a
 checkpoint, and the same command goes on from there. A second Ctrl-C exits at once.
 
 The same command may run several times at once, on one machine or on many with a common folder:
-each trial is run once. In a Slurm array of one task per trial (--array=0-N):
+each trial is run once. In a Slurm array of one task per trial (--array=0-8 for 9 trials):
   batchlab run study.toml --index $SLURM_ARRAY_TASK_ID
-and in one of n tasks (--array=1-n), or with GNU parallel:
-  batchlab run study.toml --shard $SLURM_ARRAY_TASK_ID/n
+in one of four tasks (--array=1-4), and with GNU parallel:
+  batchlab run study.toml --shard $SLURM_ARRAY_TASK_ID/4
   parallel batchlab run study.toml --shard {}/4 ::: 1 2 3 4
 Whichever process finds all trials done writes the summary and the report.
 
 Exit status: 0 all is well (a diverged or censored trial is a result), 1 an error or a failed
 trial, 2 wrong usage, 130 stopped by a signal.")]
-pub struct RunArgs {
+pub(super) struct RunArgs {
     /// The study file.
     pub config: PathBuf,
     /// Set a key of the study file, such as train.epochs=5. May be given several times.
@@ -78,9 +81,9 @@ pub struct RunArgs {
     pub quiet: bool,
 }
 
-/// Arguments of `batchlab status`.
+/// Show which trials of a study are done, running and left.
 #[derive(Debug, Clone, clap::Args)]
-pub struct StatusArgs {
+pub(super) struct StatusArgs {
     /// The study's folder, such as results/quickstart.
     pub folder: PathBuf,
     /// Show every trial.
@@ -90,7 +93,7 @@ pub struct StatusArgs {
 
 /// What ends a command of this module.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub(super) enum RunError {
     /// The study file is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -107,7 +110,7 @@ pub enum RunError {
 
 impl RunError {
     /// Exit status: 2 for what is wrong on the command line, else 1.
-    pub fn exit_code(&self) -> ExitCode {
+    pub(super) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Study(StudyError::Index { .. } | StudyError::Shard { .. }) => ExitCode::from(2),
             _ => ExitCode::FAILURE,
@@ -116,7 +119,7 @@ impl RunError {
 }
 
 /// Makes the report of a finished study in its folder, and returns the lines to show for it.
-pub type MakeReport<'a> = &'a (dyn Fn(&Path) -> Result<Vec<String>, BoxError> + Sync);
+pub(super) type MakeReport<'a> = &'a (dyn Fn(&Path) -> Result<Vec<String>, BoxError> + Sync);
 
 /// `batchlab run`: runs a study, or shows what it would run.
 ///
@@ -125,7 +128,7 @@ pub type MakeReport<'a> = &'a (dyn Fn(&Path) -> Result<Vec<String>, BoxError> + 
 ///
 /// # Errors
 /// [`RunError`], to be printed as `error: {error}`, with its exit status.
-pub fn run<R: TrialRunner>(
+pub(super) fn run<R: TrialRunner>(
     args: &RunArgs,
     make_runner: impl FnOnce(&StudyConfig) -> Result<R, BoxError>,
     report: MakeReport<'_>,
@@ -185,7 +188,7 @@ pub fn run<R: TrialRunner>(
 ///
 /// # Errors
 /// If the folder is not a study's.
-pub fn status(args: &StatusArgs) -> Result<ExitCode, RunError> {
+pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, RunError> {
     let status = study::status(&args.folder)?;
     let mut counts = Counts::default();
     for trial in &status.trials {
@@ -199,25 +202,35 @@ pub fn status(args: &StatusArgs) -> Result<ExitCode, RunError> {
         counts.done()
     ));
     out(format!("  {}", breakdown(&counts)));
+    let mut pending = 0;
     for trial in &status.trials {
-        let label = trial.record.label();
-        let id = &trial.record.id;
+        let (id, label) = (&trial.record.id, trial.record.label());
         let line = match (&trial.state, &trial.running) {
-            (TrialState::Done(result), _) if args.verbose => {
-                Some(format!("{}", describe(&result.outcome)))
+            (TrialState::Done(result), _) => {
+                let shown = args.verbose || result.outcome.status == Status::Failed;
+                shown.then(|| describe(&result.outcome))
             }
-            (TrialState::Done(result), _) if result.outcome.status == Status::Failed => {
-                Some(describe(&result.outcome))
+            (_, Some(where_and_when)) => Some(format!("running ({where_and_when})")),
+            (TrialState::Damaged(problem), None) => Some(format!("to run again: {problem}")),
+            (TrialState::Pending, None) => {
+                pending += 1;
+                let word = if trial.begun {
+                    "pending, begun"
+                } else {
+                    "pending"
+                };
+                (args.verbose || pending <= PENDING_SHOWN).then(|| word.to_owned())
             }
-            (TrialState::Done(_), _) => None,
-            (_, Some(where_)) => Some(format!("running ({where_})")),
-            (TrialState::Damaged(problem), None) => Some(format!("runs again: {problem}")),
-            (TrialState::Pending, None) if trial.begun => Some("pending, begun".to_owned()),
-            (TrialState::Pending, None) => Some("pending".to_owned()),
         };
         if let Some(line) = line {
             out(format!("  {id}  {label}: {line}"));
         }
+    }
+    if !args.verbose && pending > PENDING_SHOWN {
+        out(format!(
+            "  and {} more pending (--verbose shows them)",
+            pending - PENDING_SHOWN
+        ));
     }
     let report = args.folder.join("report.html");
     if store::exists(&report) {
@@ -309,10 +322,10 @@ fn conclude(
     let quiet = progress.mode == Mode::Quiet;
     for index in plan.select(options.selection)? {
         let spec = &plan.trials()[index];
-        if let TrialState::Done(result) = folder.state(&spec.id, runner.files()) {
-            if result.outcome.status == Status::Failed {
-                err(format!("{}: {}", label(spec), describe(&result.outcome)));
-            }
+        if let TrialState::Done(result) = folder.state(&spec.id, runner.files())
+            && result.outcome.status == Status::Failed
+        {
+            err(format!("{}: {}", label(spec), describe(&result.outcome)));
         }
     }
     if selection.failed > 0 {
@@ -522,16 +535,13 @@ impl<'a> Progress<'a> {
             return;
         };
         let total = progress.total_steps.max(1);
-        let (since, first) = match &running.since {
-            Some(since) => *since,
-            None => {
-                // A resumed trial has less to do than the plan says.
-                let first = progress.step.min(total);
-                let begun = first.saturating_sub(1) as f64 / total as f64;
-                display.work -= begun * self.plan.cost(spec.index);
-                *running.since.insert((Stopwatch::start(), first))
-            }
-        };
+        let (since, first) = *running.since.get_or_insert_with(|| {
+            // A resumed trial has less to do than the plan says.
+            let first = progress.step.min(total);
+            let begun = first.saturating_sub(1) as f64 / total as f64;
+            display.work -= begun * self.plan.cost(spec.index);
+            (Stopwatch::start(), first)
+        });
         let steps = progress.step.saturating_sub(first);
         running.share = steps as f64 / total as f64;
         if self.mode != Mode::Bars || (running.drawn.seconds() < 0.1 && steps > 0) {
@@ -680,17 +690,17 @@ fn rate_and_warmup(config: &TrialConfig) -> String {
 
 /// How a trial ended, in few words: `completed, test accuracy 0.934`.
 fn describe(outcome: &TrialOutcome) -> String {
-    let mut text = outcome.status.name().to_owned();
     let test = outcome.evaluation.get(&Split::Test);
-    match test.map(|test| (test.accuracy, test.loss)) {
-        Some((Some(accuracy), _)) => text += &format!(", test accuracy {}", short(accuracy)),
-        Some((None, loss)) => text += &format!(", test loss {}", short(loss)),
-        None => {}
-    }
-    if let Some(message) = &outcome.message {
-        text += &format!(", {message}");
-    }
-    text
+    let quality = test.map(|test| match test.accuracy {
+        Some(accuracy) => format!("test accuracy {}", short(accuracy)),
+        None => format!("test loss {}", short(test.loss)),
+    });
+    let words = [
+        Some(outcome.status.name().to_owned()),
+        quality,
+        outcome.message.clone(),
+    ];
+    words.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 fn breakdown(counts: &Counts) -> String {

@@ -32,26 +32,44 @@ pub struct Root<F> {
 impl<F: Copy + Default + AddAssign> OrderedTree<F> {
     /// A tree over vectors of `length` elements.
     pub fn new(length: usize) -> Self {
-        Self { leaves: 0, length, waiting: Mutex::default(), spare: Mutex::default() }
+        Self {
+            leaves: 0,
+            length,
+            waiting: Mutex::default(),
+            spare: Mutex::default(),
+        }
     }
 
     /// Starts a sum over `leaves` leaves.
     pub fn start(&mut self, leaves: usize) {
         self.leaves = leaves;
-        let waiting = self.waiting.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let waiting = self
+            .waiting
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         let left_over = std::mem::take(waiting);
-        self.spare.get_mut().unwrap_or_else(PoisonError::into_inner).extend(left_over.into_values());
+        self.spare
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(left_over.into_values());
     }
 
     /// A vector to fill; its content is arbitrary.
     pub fn take_buffer(&self) -> Vec<F> {
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let spare = self
+            .spare
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
         spare.unwrap_or_else(|| vec![F::default(); self.length])
     }
 
     /// Gives a vector back for reuse.
     pub fn give_back(&self, buffer: Vec<F>) {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+        self.spare
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(buffer);
     }
 
     /// Deposits leaf `leaf`. Returns the root to whoever completes the tree.
@@ -68,10 +86,16 @@ impl<F: Copy + Default + AddAssign> OrderedTree<F> {
                     return None;
                 };
                 drop(waiting);
-                let (mut left, right) =
-                    if index < sibling { (buffer, other) } else { (other, buffer) };
+                let (mut left, right) = if index < sibling {
+                    (buffer, other)
+                } else {
+                    (other, buffer)
+                };
                 if nodes == 2 {
-                    return Some(Root { left, right: Some(right) });
+                    return Some(Root {
+                        left,
+                        right: Some(right),
+                    });
                 }
                 for (l, r) in left.iter_mut().zip(&right) {
                     *l += *r;
@@ -83,7 +107,10 @@ impl<F: Copy + Default + AddAssign> OrderedTree<F> {
             nodes = nodes.div_ceil(2);
             level += 1;
         }
-        Some(Root { left: buffer, right: None })
+        Some(Root {
+            left: buffer,
+            right: None,
+        })
     }
 }
 
@@ -94,7 +121,9 @@ mod tests {
 
     fn leaf(index: usize) -> Vec<f32> {
         let mut stream = Stream::new(0, "tree-test", index as u64);
-        (0..5).map(|_| stream.normal() as f32 * 10f32.powi(index as i32 % 7 - 3)).collect()
+        (0..5)
+            .map(|_| stream.normal() as f32 * 10f32.powi(index as i32 % 7 - 3))
+            .collect()
     }
 
     fn total(root: Root<f32>) -> Vec<f32> {
@@ -110,8 +139,10 @@ mod tests {
     fn in_order(order: &[u32]) -> Vec<f32> {
         let mut tree = OrderedTree::new(5);
         tree.start(order.len());
-        let mut roots: Vec<Root<f32>> =
-            order.iter().filter_map(|&i| tree.deposit(i as usize, leaf(i as usize))).collect();
+        let mut roots: Vec<Root<f32>> = order
+            .iter()
+            .filter_map(|&i| tree.deposit(i as usize, leaf(i as usize)))
+            .collect();
         assert_eq!(roots.len(), 1, "exactly one deposit completes the tree");
         total(roots.remove(0))
     }

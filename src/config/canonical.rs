@@ -34,11 +34,16 @@ pub(crate) fn canonical_json(value: &Value) -> String {
     }
 }
 
-/// A value of a sweep's point as short text for messages and tables: words without quotes, a
-/// table as in TOML: `linear`, `0.1`, `[64, 64]`, `{ adamw = { beta1 = 0.9 } }`.
+/// A value of a sweep's point as short text for messages and tables: words without quotes, whole
+/// numbers without a fraction, a table as in TOML: `linear`, `0.1`, `[64, 64]`,
+/// `{ adamw = { beta1 = 0.9 } }`.
 pub fn value_text(value: &Value) -> String {
     match value {
         Value::String(word) => word.clone(),
+        Value::Number(number) => match number.as_f64() {
+            Some(x) if number.is_f64() && x.fract() == 0.0 && x.abs() < 1e15 => format!("{x:.0}"),
+            _ => number.to_string(),
+        },
         other => inline(other),
     }
 }
@@ -143,4 +148,44 @@ fn write_table(text: &mut String, node: &Node, path: &mut Vec<String>, map: &Map
 
 fn line(text: &mut String, key: &str, value: &Value) {
     let _ = writeln!(text, "{} = {}", toml_key(key), inline(value));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn canonical_json_sorts_keys_and_keeps_every_bit_of_a_float() {
+        let value = json!({ "b": [1, 0.1], "a": { "d": 0.1 + 0.2, "c": "x\"" }, "e": 1.0 });
+        assert_eq!(
+            canonical_json(&value),
+            r#"{"a":{"c":"x\"","d":0.30000000000000004},"b":[1,0.1],"e":1.0}"#
+        );
+    }
+
+    #[test]
+    fn values_read_as_in_the_file() {
+        for (value, text) in [
+            (json!("linear"), "linear"),
+            (json!(2.0), "2"),
+            (json!(64), "64"),
+            (json!(1e-8), "1e-8"),
+            (json!([64, 64]), "[64, 64]"),
+            (
+                json!({ "adamw": { "beta1": 0.9 } }),
+                "{ adamw = { beta1 = 0.9 } }",
+            ),
+        ] {
+            assert_eq!(value_text(&value), text);
+        }
+    }
+
+    #[test]
+    fn any_text_survives_toml() {
+        let text = "a \"b\" \\ \n\r\t\u{0}\u{7f}\u{85} é 語";
+        let line = format!("{} = {}", toml_key(text), toml_string(text));
+        let table: toml::Table = line.parse().expect("valid TOML");
+        assert_eq!(table.get(text).and_then(toml::Value::as_str), Some(text));
+    }
 }

@@ -40,21 +40,36 @@ pub(crate) fn against_data(config: &TrialConfig, train_examples: usize) -> Check
                 config.explain_batch()
             ),
         )
-        .hint(format!("use a global batch of at most {train_examples}, or more data")));
+        .hint(format!(
+            "use a global batch of at most {train_examples}, or more data"
+        )));
     }
     let steps_per_epoch = config.steps_per_epoch(train_examples);
-    if let Some(epochs) = train.epochs
-        && epochs * steps_per_epoch < 1.0 - 1e-9
-    {
+    let budget = budget_steps(train, batch, steps_per_epoch);
+    if budget.is_some_and(|steps| steps < 1.0 - 1e-9) {
+        let (key, budget, unit, least) = match (train.epochs, train.examples) {
+            (Some(epochs), _) => (
+                "train.epochs",
+                epochs.to_string(),
+                "epochs",
+                round_up(1.0 / steps_per_epoch).to_string(),
+            ),
+            (None, examples) => (
+                "train.examples",
+                examples.unwrap_or(0).to_string(),
+                "examples",
+                batch.to_string(),
+            ),
+        };
         return Err(Fault::invalid(
-            "train.epochs",
+            key,
             format!(
-                "{epochs} epochs of {train_examples} examples are less than one update of {batch}"
+                "{budget} {unit} of {train_examples} training examples are less than one update \
+                 of {batch}"
             ),
         )
-        .hint(format!("use at least {} epochs", round_up(1.0 / steps_per_epoch))));
+        .hint(format!("use at least {least} {unit}")));
     }
-    let budget = budget_steps(train, batch, steps_per_epoch);
     if let (Some(warmup), Some(budget)) = (&config.learning_rate.warmup, budget) {
         let (key, steps) = match (warmup.epochs, warmup.steps) {
             (Some(epochs), _) => ("epochs", epochs * steps_per_epoch),
@@ -92,7 +107,7 @@ fn budget_steps(train: &TrainConfig, batch: usize, steps_per_epoch: f64) -> Opti
     }
 }
 
-fn warmup_too_long(key: &str, warmup: &str, run: &str) -> Box<Fault> {
+fn warmup_too_long(key: &str, warmup: &str, run: &str) -> Fault {
     Fault::invalid(
         &format!("learning_rate.warmup.{key}"),
         format!("the warm-up is longer than the run: {warmup} of {run}"),
@@ -156,7 +171,9 @@ fn source(data: &DataConfig) -> Checked {
             }
             let sizes = shape.as_ref().map_or(&[][..], |shape| &shape[..]);
             widths(&key("csv", "shape"), sizes)?;
-            let product = sizes.iter().try_fold(1_usize, |n, &size| n.checked_mul(size));
+            let product = sizes
+                .iter()
+                .try_fold(1_usize, |n, &size| n.checked_mul(size));
             if product.is_none_or(|product| product > MAX_VALUES) {
                 return Err(Fault::invalid(
                     &key("csv", "shape"),
@@ -178,7 +195,13 @@ fn source(data: &DataConfig) -> Checked {
                     format!("{separation} is negative"),
                 ));
             }
-            synthetic("gaussian-mixture", *classes, &[*dimension], *examples, *test_examples)
+            synthetic(
+                "gaussian-mixture",
+                *classes,
+                &[*dimension],
+                *examples,
+                *test_examples,
+            )
         }
         DataSource::Teacher {
             classes,
@@ -188,7 +211,13 @@ fn source(data: &DataConfig) -> Checked {
             test_examples,
         } => {
             widths(&key("teacher", "width"), &[*width])?;
-            synthetic("teacher", *classes, &[*dimension, *width], *examples, *test_examples)
+            synthetic(
+                "teacher",
+                *classes,
+                &[*dimension, *width],
+                *examples,
+                *test_examples,
+            )
         }
         DataSource::NoisyQuadratic {
             dimension,
@@ -251,9 +280,15 @@ fn model(config: &TrialConfig) -> Checked {
     let quadratic_model = matches!(config.model, ModelConfig::NoisyQuadratic {});
     if quadratic_data != quadratic_model {
         let (key, message) = if quadratic_model {
-            ("model", "the model `noisy-quadratic` needs the data `noisy-quadratic`")
+            (
+                "model",
+                "the model `noisy-quadratic` needs the data `noisy-quadratic`",
+            )
         } else {
-            ("data.source", "the data `noisy-quadratic` needs the model `noisy-quadratic`")
+            (
+                "data.source",
+                "the data `noisy-quadratic` needs the model `noisy-quadratic`",
+            )
         };
         return Err(Fault::invalid(key, message).hint(
             "write `model = \"noisy-quadratic\"` and `data.source = \"noisy-quadratic\"`, or \
@@ -656,12 +691,11 @@ fn decay(decay: &DecayConfig) -> Checked {
             for &epoch in epochs {
                 positive(key, epoch)?;
             }
-            if let Some(pair) = epochs.windows(2).find(|pair| pair[0] >= pair[1]) {
-                return Err(Fault::invalid(
-                    key,
-                    format!("{} does not come after {}", pair[1], pair[0]),
-                )
-                .hint("list them in rising order, each once"));
+            if let Some([before, after]) = epochs.array_windows().find(|[a, b]| a >= b) {
+                return Err(
+                    Fault::invalid(key, format!("{after} does not come after {before}"))
+                        .hint("list them in rising order, each once"),
+                );
             }
             positive("learning_rate.decay.step.factor", *factor)
         }
@@ -706,14 +740,19 @@ fn at_least<N: Copy + PartialOrd + From<u8> + std::fmt::Display>(
     least: u8,
 ) -> Checked {
     match value {
-        Some(n) if n < N::from(least) => Err(Fault::invalid(key, format!("{n} is too few"))
-            .hint(format!("use at least {least}"))),
+        Some(n) if n < N::from(least) => {
+            Err(Fault::invalid(key, format!("{n} is too few"))
+                .hint(format!("use at least {least}")))
+        }
         _ => Ok(()),
     }
 }
 
 fn widths(key: &str, widths: &[usize]) -> Checked {
-    match widths.iter().find(|&&width| width == 0 || width > MAX_WIDTH) {
+    match widths
+        .iter()
+        .find(|&&width| width == 0 || width > MAX_WIDTH)
+    {
         Some(width) => Err(Fault::invalid(
             key,
             format!("{width} is not a size from 1 to {MAX_WIDTH}"),

@@ -18,7 +18,6 @@ struct Parts {
     file: Option<String>,
     origin: Option<Origin>,
     column: Option<usize>,
-    key: Option<String>,
     problem: Problem,
     hint: Option<String>,
     point: Vec<(String, Value)>,
@@ -83,7 +82,6 @@ impl ConfigError {
             file: Some(file.to_owned()),
             origin,
             column: None,
-            key: None,
             problem,
             hint: None,
             point: Vec::new(),
@@ -135,7 +133,13 @@ impl ConfigError {
 
     /// The dotted key, where the error is about one.
     pub fn key(&self) -> Option<&str> {
-        self.0.key.as_deref()
+        match &self.0.problem {
+            Problem::UnknownKey(key)
+            | Problem::MissingKey { key, .. }
+            | Problem::Mismatch { key, .. }
+            | Problem::Invalid { key, .. } => Some(key),
+            Problem::Read(_) | Problem::Syntax(_) | Problem::Override(_) => None,
+        }
     }
 
     /// What is wrong.
@@ -203,19 +207,19 @@ pub(crate) struct Fault {
     pub(crate) hint: Option<String>,
 }
 
-pub(crate) type Checked<T = ()> = Result<T, Box<Fault>>;
+pub(crate) type Checked<T = ()> = Result<T, Fault>;
 
 impl Fault {
-    pub(crate) fn new(path: &[String], problem: Problem) -> Box<Fault> {
-        Box::new(Fault {
+    pub(crate) fn new(path: &[String], problem: Problem) -> Fault {
+        Fault {
             path: path.to_vec(),
             problem,
             hint: None,
-        })
+        }
     }
 
     /// A value that makes no sense at a dotted key of the schema.
-    pub(crate) fn invalid(key: &str, message: impl Into<String>) -> Box<Fault> {
+    pub(crate) fn invalid(key: &str, message: impl Into<String>) -> Fault {
         let path: Vec<String> = key.split('.').map(str::to_owned).collect();
         Fault::new(
             &path,
@@ -226,7 +230,7 @@ impl Fault {
         )
     }
 
-    pub(crate) fn hint(mut self: Box<Self>, hint: impl Into<String>) -> Box<Fault> {
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Fault {
         self.hint = Some(hint.into());
         self
     }
@@ -239,7 +243,6 @@ impl From<Fault> for ConfigError {
             file: None,
             origin: None,
             column: None,
-            key: Some(dotted(&fault.path)),
             problem: fault.problem,
             hint: fault.hint,
             point: Vec::new(),

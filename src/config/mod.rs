@@ -39,8 +39,10 @@
 //! - **Order of trials**: axes in the order of the file, the first one slowest, seeds fastest.
 //! - **Run id**: the first 12 hex digits of the SHA-256 of the resolved trial as canonical JSON
 //!   (keys sorted, no white space, floats as their shortest decimal that reads back), without
-//!   `train.threads` and `data.dir`, which do not change results. Every default is written out
-//!   first, so adding a default to a file does not change the id.
+//!   `train.threads` and `data.dir`, which do not change results, and with the batch as the global
+//!   one. Every default is written out first, so writing a default into a file does not change the
+//!   id. A key that is added to the schema later must not be written out at its default
+//!   (`skip_serializing_if`), or every trial on disk would be lost to its study.
 
 mod canonical;
 mod check;

@@ -87,9 +87,9 @@ impl Node {
         stage: Stage,
     ) -> Checked {
         match (self, &mut *value) {
-            (Node::Free, _)
-            | (Node::Bool, Value::Bool(_))
-            | (Node::Text, Value::String(_)) => Ok(()),
+            (Node::Free, _) | (Node::Bool, Value::Bool(_)) | (Node::Text, Value::String(_)) => {
+                Ok(())
+            }
             (Node::Number, Value::Number(number)) => {
                 if let Some(float) = number.as_f64().and_then(Number::from_f64) {
                     *number = float;
@@ -117,7 +117,10 @@ impl Node {
                     child.conform(root, value, path, stage)?;
                     path.pop();
                 }
-                match keys.iter().find(|k| k.required && !map.contains_key(&k.name)) {
+                match keys
+                    .iter()
+                    .find(|k| k.required && !map.contains_key(&k.name))
+                {
                     Some(key) if stage == Stage::Complete => Err(missing(key, path)),
                     _ => Ok(()),
                 }
@@ -149,7 +152,7 @@ impl Node {
         }
     }
 
-    fn mismatch(&self, value: &Value, path: &[String]) -> Box<Fault> {
+    fn mismatch(&self, value: &Value, path: &[String]) -> Fault {
         let fault = Fault::new(
             path,
             Problem::Mismatch {
@@ -162,10 +165,9 @@ impl Node {
             return fault;
         };
         match (self, value) {
-            (Node::Word(words), Value::String(word)) => did_you_mean(
-                fault,
-                nearest(word, words.iter().map(String::as_str)),
-            ),
+            (Node::Word(words), Value::String(word)) => {
+                did_you_mean(fault, nearest(word, words.iter().map(String::as_str)))
+            }
             (Node::Kinds(kinds), Value::String(word)) => did_you_mean(
                 fault,
                 nearest(word, kinds.iter().map(|(kind, _)| kind.as_str())),
@@ -213,14 +215,17 @@ impl Node {
             Node::List(item, Some(n)) => format!("a list of {n}, each of it {}", item.expected()),
             Node::Table(_) => "a table".to_owned(),
             Node::Kinds(kinds) => {
-                format!("one of the kinds {}", list(kinds.iter().map(|(kind, _)| kind.as_str())))
+                format!(
+                    "one of the kinds {}",
+                    list(kinds.iter().map(|(kind, _)| kind.as_str()))
+                )
             }
             Node::Free => "anything".to_owned(),
         }
     }
 
     /// The fault of a key that `node`, at `path` below this root, does not have.
-    fn unknown(&self, node: &Node, path: &[String], key: &str) -> Box<Fault> {
+    fn unknown(&self, node: &Node, path: &[String], key: &str) -> Fault {
         let mut full = path.to_vec();
         full.push(key.to_owned());
         let fault = Fault::new(&full, Problem::UnknownKey(dotted(&full)));
@@ -263,7 +268,11 @@ impl Node {
                 let known = list(kinds.iter().map(|(kind, _)| kind.as_str()));
                 fault.hint(format!("the kinds {place} are {known}"))
             }
-            _ => fault.hint(format!("`{}` is no table: it is {}", dotted(path), node.expected())),
+            _ => fault.hint(format!(
+                "`{}` is no table: it is {}",
+                dotted(path),
+                node.expected()
+            )),
         }
     }
 
@@ -284,7 +293,7 @@ impl Node {
     }
 }
 
-fn missing(key: &Key, path: &[String]) -> Box<Fault> {
+fn missing(key: &Key, path: &[String]) -> Fault {
     let mut full = path.to_vec();
     full.push(key.name.clone());
     let about = key.about.split("\n\n").next().unwrap_or_default();
@@ -297,7 +306,7 @@ fn missing(key: &Key, path: &[String]) -> Box<Fault> {
     )
 }
 
-fn two_kinds(map: &Map<String, Value>, path: &[String]) -> Box<Fault> {
+fn two_kinds(map: &Map<String, Value>, path: &[String]) -> Fault {
     let kinds = list(map.keys().map(String::as_str));
     Fault::new(
         path,
@@ -309,7 +318,7 @@ fn two_kinds(map: &Map<String, Value>, path: &[String]) -> Box<Fault> {
     .hint(format!("keep one of {kinds}"))
 }
 
-fn did_you_mean(fault: Box<Fault>, near: Option<&str>) -> Box<Fault> {
+fn did_you_mean(fault: Fault, near: Option<&str>) -> Fault {
     match near {
         Some(word) => fault.hint(format!("did you mean `{word}`?")),
         None => fault,
@@ -349,7 +358,9 @@ fn node_of(schema: &Value, definitions: &Value) -> Node {
     // An optional value is "this or null"; a TOML file leaves it out instead.
     if let Some(choices) = schema["anyOf"].as_array() {
         let mut others = choices.iter().filter(|choice| choice["type"] != "null");
-        return others.next().map_or(Node::Free, |s| node_of(s, definitions));
+        return others
+            .next()
+            .map_or(Node::Free, |s| node_of(s, definitions));
     }
     if let Some(variants) = schema["oneOf"].as_array() {
         let words: Option<Vec<String>> = variants
@@ -390,7 +401,10 @@ fn node_of(schema: &Value, definitions: &Value) -> Node {
                     name: name.clone(),
                     node: node_of(schema, definitions),
                     required: required.is_some_and(|names| names.iter().any(|n| n == name)),
-                    about: schema["description"].as_str().unwrap_or_default().to_owned(),
+                    about: schema["description"]
+                        .as_str()
+                        .unwrap_or_default()
+                        .to_owned(),
                 })
                 .collect(),
             )

@@ -13,7 +13,7 @@ pub fn schema_json() -> String {
     let mut schema = derived().clone();
     without_null(&mut schema);
     kinds_as_words(&mut schema);
-    if let Some(properties) = schema["properties"].as_object_mut() {
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         let mut all = Map::new();
         for (name, about, mut value) in study_keys() {
             value["description"] = about.into();
@@ -146,7 +146,10 @@ pub(crate) fn file_node() -> &'static Node {
 
 fn derived() -> &'static Value {
     static SCHEMA: OnceLock<Value> = OnceLock::new();
-    SCHEMA.get_or_init(|| schemars::schema_for!(TrialConfig).to_value())
+    // Serialized rather than taken as it is: that puts `$schema`, title and description first.
+    SCHEMA.get_or_init(|| {
+        serde_json::to_value(schemars::schema_for!(TrialConfig)).unwrap_or_default()
+    })
 }
 
 /// TOML has no null: an optional key is left out. Also drops the formats `double` and `uint`,
@@ -182,11 +185,11 @@ fn without_null(schema: &mut Value) {
 
 /// A kind whose keys all have defaults may be written as a word.
 fn kinds_as_words(schema: &mut Value) {
-    let Some(definitions) = schema["$defs"].as_object_mut() else {
+    let Some(definitions) = schema.get_mut("$defs").and_then(Value::as_object_mut) else {
         return;
     };
     for definition in definitions.values_mut() {
-        let Some(variants) = definition["oneOf"].as_array_mut() else {
+        let Some(variants) = definition.get_mut("oneOf").and_then(Value::as_array_mut) else {
             continue;
         };
         let kinds = variants.iter().filter_map(|v| v["properties"].as_object());
@@ -240,7 +243,11 @@ mod tests {
         fn walk(node: &Node, path: &str) {
             if let Node::Table(keys) = node {
                 for key in keys {
-                    assert!(!key.about.is_empty(), "{path}.{} has no description", key.name);
+                    assert!(
+                        !key.about.is_empty(),
+                        "{path}.{} has no description",
+                        key.name
+                    );
                     walk(&key.node, &format!("{path}.{}", key.name));
                 }
             }

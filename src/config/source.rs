@@ -83,7 +83,7 @@ pub(crate) fn read(text: &str, file: &str) -> Result<Source, ConfigError> {
         }),
         Err(fault) => {
             let origin = reader.marks.get(&fault.path).origin;
-            Err(ConfigError::from_fault(file, origin, *fault))
+            Err(ConfigError::from_fault(file, origin, fault))
         }
     }
 }
@@ -99,7 +99,11 @@ pub(crate) struct Override {
 
 /// Reads the `number`-th `--set` argument. The value is TOML; a bare word stands for itself in
 /// quotes, since a shell takes quotes away.
-pub(crate) fn read_override(text: &str, number: usize, file: &str) -> Result<Override, ConfigError> {
+pub(crate) fn read_override(
+    text: &str,
+    number: usize,
+    file: &str,
+) -> Result<Override, ConfigError> {
     let mark = Mark {
         origin: Origin::Set(text.to_owned()),
         // After everything in the file.
@@ -128,7 +132,7 @@ pub(crate) fn read_override(text: &str, number: usize, file: &str) -> Result<Ove
     let value = match one {
         Some(parsed) => reader
             .value(parsed, &mut at)
-            .map_err(|fault| ConfigError::from_fault(file, mark.origin.clone(), *fault))?,
+            .map_err(|fault| ConfigError::from_fault(file, mark.origin.clone(), fault))?,
         None if is_bare(value.trim()) => Value::from(value.trim()),
         None => return Err(refuse(format!("`{value}` is not a value of TOML"))),
     };
@@ -175,7 +179,11 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn table(&mut self, table: &DeTable<'_>, path: &mut Vec<String>) -> Checked<Map<String, Value>> {
+    fn table(
+        &mut self,
+        table: &DeTable<'_>,
+        path: &mut Vec<String>,
+    ) -> Checked<Map<String, Value>> {
         // A map of toml is sorted by key; the order of writing is that of the spans.
         let mut entries: Vec<_> = table.iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
@@ -270,7 +278,11 @@ mod tests {
     fn every_key_has_its_line() {
         let source = read("a = 1\n[b]\nc = [\n 1,\n 2,\n]\nd.e = 2\n", "f").expect("valid");
         for (key, line) in [("a", 1), ("b", 2), ("b.c", 3), ("b.c.[1]", 5), ("b.d.e", 7)] {
-            assert_eq!(source.marks.get(&path(key)).origin, Origin::Line(line), "{key}");
+            assert_eq!(
+                source.marks.get(&path(key)).origin,
+                Origin::Line(line),
+                "{key}"
+            );
         }
         assert_eq!(source.marks.get(&path("b.zzz")).origin, Origin::Line(2));
         assert_eq!(source.marks.get(&path("zzz")).origin, Origin::Line(1));
@@ -278,17 +290,28 @@ mod tests {
 
     #[test]
     fn bad_toml_is_reported_at_line_and_column() {
-        let error = read("a = 1\nb = = 2\n", "f.toml").expect_err("not TOML").to_string();
+        let error = read("a = 1\nb = = 2\n", "f.toml")
+            .expect_err("not TOML")
+            .to_string();
         assert!(error.starts_with("f.toml:2:5: not valid TOML: "), "{error}");
-        let error = read("a = 1\n\na = 2\n", "f.toml").expect_err("twice").to_string();
-        assert!(error.starts_with("f.toml:3:1: not valid TOML: duplicate key"), "{error}");
+        let error = read("a = 1\n\na = 2\n", "f.toml")
+            .expect_err("twice")
+            .to_string();
+        assert!(
+            error.starts_with("f.toml:3:1: not valid TOML: duplicate key"),
+            "{error}"
+        );
     }
 
     #[test]
     fn numbers_that_json_cannot_hold_are_refused() {
         for text in ["nan", "-inf", "1e999", "99999999999999999999999"] {
             let error = read(&format!("\na.b = {text}"), "f").expect_err(text);
-            assert_eq!((error.line(), error.key()), (Some(2), Some("a.b")), "{error}");
+            assert_eq!(
+                (error.line(), error.key()),
+                (Some(2), Some("a.b")),
+                "{error}"
+            );
         }
         let source = read("a = 1_000\nb = 0xff\nc = 18446744073709551615", "f").expect("valid");
         assert_eq!(source.root["a"], 1000);
@@ -305,7 +328,16 @@ mod tests {
         assert_eq!(read("optimizer=adamw").expect("bare word").value, "adamw");
         assert_eq!(read("a=data/x.csv").expect("bare path").value, "data/x.csv");
         assert_eq!(read("a=\"x y\"").expect("quoted").value, "x y");
-        for bad in ["a", "=1", "a=", "a..b=1", "a=[1", "a=1\nb=2", "a b=1", "a={x=1}\n[q]"] {
+        for bad in [
+            "a",
+            "=1",
+            "a=",
+            "a..b=1",
+            "a=[1",
+            "a=1\nb=2",
+            "a b=1",
+            "a={x=1}\n[q]",
+        ] {
             let error = read(bad).expect_err(bad);
             assert_eq!(error.set(), Some(bad));
         }

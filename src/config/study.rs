@@ -69,8 +69,7 @@ pub struct TrialSpec {
 #[derive(Debug, Clone, Default)]
 struct Places {
     marks: Marks,
-    /// Key and mark of each value of each axis: `axes[axis].1[point][key]`.
-    axes: Vec<(Vec<Vec<String>>, Vec<Vec<Mark>>)>,
+    axes: Vec<AxisPlaces>,
     seeds: usize,
 }
 
@@ -92,7 +91,7 @@ pub fn load(path: &Path, overrides: &[String]) -> Result<StudyConfig, ConfigErro
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let line = 1 + valid.iter().filter(|&&byte| byte == b'\n').count();
+        let line = valid.split(|&byte| byte == b'\n').count();
         let problem = Problem::Syntax("the text is not UTF-8".to_owned());
         ConfigError::new(&file, Some(Origin::Line(line)), problem)
     })?;
@@ -105,8 +104,8 @@ pub fn load(path: &Path, overrides: &[String]) -> Result<StudyConfig, ConfigErro
 /// As [`load`].
 pub fn parse(text: &str, file: &str, overrides: &[String]) -> Result<StudyConfig, ConfigError> {
     let source::Source { root, mut marks } = source::read(text, file)?;
-    let locate = |marks: &Marks, fault: Box<Fault>| {
-        ConfigError::from_fault(file, marks.get(&fault.path).origin, *fault)
+    let locate = |marks: &Marks, fault: Fault| {
+        ConfigError::from_fault(file, marks.get(&fault.path).origin, fault)
     };
 
     let mut root = Value::Object(root);
@@ -125,17 +124,18 @@ pub fn parse(text: &str, file: &str, overrides: &[String]) -> Result<StudyConfig
         let given = source::read_override(text, number, file)?;
         let origin = given.mark.origin.clone();
         apply(given, &mut base, &mut sweeps, &mut marks)
-            .map_err(|fault| ConfigError::from_fault(file, origin, *fault))?;
+            .map_err(|fault| ConfigError::from_fault(file, origin, fault))?;
     }
     sweep::check(&sweeps)
-        .map_err(|(mark, fault)| ConfigError::from_fault(file, mark.origin, *fault))?;
+        .map_err(|place| ConfigError::from_fault(file, place.0.origin, place.1))?;
 
     let name = name(&mut base, file).map_err(|fault| locate(&marks, fault))?;
     let description = match base.shift_remove("description") {
         Some(Value::String(text)) => Some(text),
         _ => None,
     };
-    let seeds = seeds(base.shift_remove("seeds").as_ref()).map_err(|fault| locate(&marks, fault))?;
+    let seeds =
+        seeds(base.shift_remove("seeds").as_ref()).map_err(|fault| locate(&marks, fault))?;
     let points = sweeps
         .iter()
         .try_fold(1_usize, |n, sweep| n.checked_mul(sweep.axis.values.len()));
@@ -170,7 +170,8 @@ pub fn parse(text: &str, file: &str, overrides: &[String]) -> Result<StudyConfig
     };
     for sweep in sweeps {
         let paths = sweep.axis.keys.iter().map(|key| segments(key)).collect();
-        study.places.axes.push((paths, sweep.value_marks));
+        let marks = sweep.value_marks;
+        study.places.axes.push(AxisPlaces { paths, marks });
         study.axes.push(sweep.axis);
     }
     study.places.marks = marks;
@@ -253,7 +254,7 @@ impl StudyConfig {
         &self,
         base: &Map<String, Value>,
         number: usize,
-        fault: Box<Fault>,
+        fault: Fault,
     ) -> ConfigError {
         let last = self.points() - 1;
         let everywhere = number != last
@@ -262,21 +263,21 @@ impl StudyConfig {
             });
         if everywhere {
             let origin = self.places.marks.get(&fault.path).origin;
-            return ConfigError::from_fault(&self.file, origin, *fault);
+            return ConfigError::from_fault(&self.file, origin, fault);
         }
         self.error_at(number, fault)
     }
 
-    fn error_at(&self, number: usize, fault: Box<Fault>) -> ConfigError {
+    fn error_at(&self, number: usize, fault: Fault) -> ConfigError {
         let mut mark = self.places.marks.get(&fault.path);
-        for ((paths, marks), digit) in self.places.axes.iter().zip(self.digits(number)) {
-            for (path, value_mark) in paths.iter().zip(&marks[digit]) {
+        for (axis, digit) in self.places.axes.iter().zip(self.digits(number)) {
+            for (path, value_mark) in axis.paths.iter().zip(&axis.marks[digit]) {
                 if fault.path.starts_with(path) || path.starts_with(&fault.path) {
                     mark = value_mark.clone();
                 }
             }
         }
-        ConfigError::from_fault(&self.file, mark.origin, *fault).at_point(&self.point(number))
+        ConfigError::from_fault(&self.file, mark.origin, fault).at_point(&self.point(number))
     }
 
     fn same_trial(&self, twin: usize, number: usize) -> ConfigError {
@@ -288,12 +289,25 @@ impl StudyConfig {
                 .collect();
             values.join(", ")
         };
-        let message = format!("two points are the same trial: {}; {}", text(twin), text(number));
+        let message = format!(
+            "two points are the same trial: {}; {}",
+            text(twin),
+            text(number)
+        );
         let fault = Fault::invalid("sweep", message)
             .hint("let keys that depend on each other move together in `[[sweep.zip]]`");
         let origin = self.places.marks.get(&fault.path).origin;
-        ConfigError::from_fault(&self.file, origin, *fault)
+        ConfigError::from_fault(&self.file, origin, fault)
     }
+}
+
+/// Where the values of an axis were written.
+#[derive(Debug, Clone)]
+struct AxisPlaces {
+    /// Of each key, its segments.
+    paths: Vec<Vec<String>>,
+    /// `marks[point][key]`.
+    marks: Vec<Vec<Mark>>,
 }
 
 fn segments(key: &str) -> Vec<String> {
@@ -376,7 +390,9 @@ fn apply(
                 &key,
                 format!("it is one of the keys of a zipped axis: `{others}`"),
             )
-            .hint("change the study file, or set all keys of the axis: --set 'sweep.\"KEY\"=[...]'"));
+            .hint(
+                "change the study file, or set all keys of the axis: --set 'sweep.\"KEY\"=[...]'",
+            ));
         }
         if let Some(word) = super::canonical::shorthand(node, &value) {
             value = word.into();
@@ -390,7 +406,10 @@ fn apply(
         return Ok(());
     }
 
-    for group in EXCLUSIVE.iter().filter(|group| group.contains(&key.as_str())) {
+    for group in EXCLUSIVE
+        .iter()
+        .filter(|group| group.contains(&key.as_str()))
+    {
         for other in group.iter().filter(|other| **other != key) {
             remove(base, &segments(other));
             marks.remove(&segments(other));
@@ -412,7 +431,9 @@ fn apply_to_sweep(given: &Override, sweeps: &mut Vec<Sweep>) -> Checked {
             .hint("write --set 'sweep.\"train.global_batch\"=[32, 64]'"));
     }
     for mut new in sweep::read_one(&key, &given.value, &given.marks, &given.path)? {
-        let old = sweeps.iter().position(|sweep| sweep.axis.keys.contains(&new.axis.keys[0]));
+        let old = sweeps
+            .iter()
+            .position(|sweep| sweep.axis.keys.contains(&new.axis.keys[0]));
         match old {
             Some(old) if sweeps[old].axis.keys.len() == 1 => {
                 new.marks[0].position = sweeps[old].marks[0].position;
@@ -473,7 +494,10 @@ fn name(base: &mut Map<String, Value>, file: &str) -> Checked<String> {
             .unwrap_or_default(),
     };
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    let starts = name.chars().next().is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
+    let starts = name
+        .chars()
+        .next()
+        .is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
     if starts && name.len() <= 100 && name.chars().all(plain) {
         return Ok(name);
     }
@@ -516,8 +540,8 @@ fn seeds(value: Option<&Value>) -> Checked<Vec<u64>> {
             }
             let mut sorted = seeds.clone();
             sorted.sort_unstable();
-            if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-                return fault(format!("the seed {} stands twice", pair[0]));
+            if let Some([seed, _]) = sorted.array_windows().find(|[a, b]| a == b) {
+                return fault(format!("the seed {seed} stands twice"));
             }
             seeds
         }

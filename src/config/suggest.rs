@@ -23,7 +23,13 @@ where
 fn folded(word: &str) -> Vec<char> {
     word.chars()
         .take(64)
-        .map(|c| if c == '-' { '_' } else { c.to_ascii_lowercase() })
+        .map(|c| {
+            if c == '-' {
+                '_'
+            } else {
+                c.to_ascii_lowercase()
+            }
+        })
         .collect()
 }
 

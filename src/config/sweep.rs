@@ -52,10 +52,18 @@ pub(crate) fn read(sweep: &Value, marks: &Marks) -> Checked<Vec<Sweep>> {
 }
 
 /// The axes of one key of `[sweep]`, given by `--set`.
-pub(crate) fn read_one(key: &str, value: &Value, marks: &Marks, path: &[String]) -> Checked<Vec<Sweep>> {
+pub(crate) fn read_one(
+    key: &str,
+    value: &Value,
+    marks: &Marks,
+    path: &[String],
+) -> Checked<Vec<Sweep>> {
     let mut columns = Vec::new();
     read_columns(key, value, marks, &mut path.to_vec(), &mut columns)?;
-    Ok(columns.into_iter().map(|column| axis(vec![column])).collect())
+    Ok(columns
+        .into_iter()
+        .map(|column| axis(vec![column]))
+        .collect())
 }
 
 fn read_zips(zips: &Value, marks: &Marks, path: &mut Vec<String>) -> Checked<Vec<Sweep>> {
@@ -115,9 +123,10 @@ fn read_columns(
     } {
         return Err(invalid(path, "this cannot be an axis".to_owned()).hint(hint));
     }
-    let node = trial_node()
-        .find(&segments)
-        .map_err(|fault| Box::new(Fault { path: path.clone(), ..*fault }))?;
+    let node = trial_node().find(&segments).map_err(|fault| Fault {
+        path: path.clone(),
+        ..fault
+    })?;
     let column = |values: Vec<Value>, marks_of: Vec<Mark>| Column {
         key: key.to_owned(),
         mark: marks.get(path),
@@ -132,7 +141,11 @@ fn read_columns(
                 at.push(format!("[{i}]"));
                 marks.get(&at)
             });
-            into.push(conformed(node, path, column(values.clone(), marks_of.collect()))?);
+            into.push(conformed(
+                node,
+                path,
+                column(values.clone(), marks_of.collect()),
+            )?);
             Ok(())
         }
         Value::Object(range) if range.contains_key("log2") || range.contains_key("log") => {
@@ -177,7 +190,7 @@ fn conformed(node: &Node, path: &[String], mut column: Column) -> Checked<Column
                 let mut at = path.to_vec();
                 at.push(format!("[{i}]"));
                 at.extend(fault.path.iter().skip(key.len()).cloned());
-                Box::new(Fault { path: at, ..*fault })
+                Fault { path: at, ..fault }
             })?;
         if let Some(word) = shorthand(node, value) {
             *value = word.into();
@@ -201,21 +214,28 @@ fn axis(columns: Vec<Column>) -> Sweep {
 }
 
 /// Refuses a key that two axes set, and equal points of one axis. The fault's path is the key.
-pub(crate) fn check(axes: &[Sweep]) -> Result<(), (Mark, Box<Fault>)> {
+pub(crate) fn check(axes: &[Sweep]) -> Result<(), Box<(Mark, Fault)>> {
     let mut seen: Vec<&str> = Vec::new();
     for sweep in axes {
         for (key, mark) in sweep.axis.keys.iter().zip(&sweep.marks) {
             let inside = |outer: &str, inner: &str| {
-                inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+                inner
+                    .strip_prefix(outer)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
             };
-            let other = seen.iter().find(|other| inside(other, key) || inside(key, other));
+            let other = seen
+                .iter()
+                .find(|other| inside(other, key) || inside(key, other));
             if let Some(other) = other {
                 let fault = if other == key {
                     Fault::invalid(key, "the sweep sets it twice")
                 } else {
-                    Fault::invalid(key, format!("the sweep sets it twice: `{other}` is an axis too"))
+                    Fault::invalid(
+                        key,
+                        format!("the sweep sets it twice: `{other}` is an axis too"),
+                    )
                 };
-                return Err((mark.clone(), fault.hint("keep one of the axes")));
+                return Err(Box::new((mark.clone(), fault.hint("keep one of the axes"))));
             }
             seen.push(key);
         }
@@ -228,7 +248,8 @@ pub(crate) fn check(axes: &[Sweep]) -> Result<(), (Mark, Box<Fault>)> {
                 let message = format!("the value {} stands twice in the sweep", values.join(", "));
                 let fault = Fault::invalid(&sweep.axis.keys[0], message);
                 if let Some(mark) = mark {
-                    return Err((mark, fault.hint("keep it once; `seeds` repeats a point")));
+                    let fault = fault.hint("keep it once; `seeds` repeats a point");
+                    return Err(Box::new((mark, fault)));
                 }
             }
         }
@@ -242,7 +263,11 @@ fn range_values(range: &Map<String, Value>, node: &Node, path: &[String]) -> Che
         at.push(key.to_owned());
         at
     };
-    let allowed: &[&str] = if range.contains_key("log2") { &["log2"] } else { &["log", "points"] };
+    let allowed: &[&str] = if range.contains_key("log2") {
+        &["log2"]
+    } else {
+        &["log", "points"]
+    };
     if let Some(key) = range.keys().find(|key| !allowed.contains(&key.as_str())) {
         return Err(Fault::new(&at(key), Problem::UnknownKey(dotted(&at(key))))
             .hint("a range is `{ log2 = [lo, hi] }` or `{ log = [lo, hi], points = n }`"));
@@ -252,7 +277,10 @@ fn range_values(range: &Map<String, Value>, node: &Node, path: &[String]) -> Che
     }
     let [lo, hi] = ends(&range["log"], Value::as_f64, "two numbers", &at("log"))?;
     if lo <= 0.0 || hi <= lo {
-        return Err(invalid(&at("log"), format!("a range from {lo} to {hi} is not positive and rising")));
+        return Err(invalid(
+            &at("log"),
+            format!("a range from {lo} to {hi} is not positive and rising"),
+        ));
     }
     let points = match range.get("points").map(|points| (points, points.as_u64())) {
         Some((_, Some(points))) if (2..=MAX_TRIALS as u64).contains(&points) => points as usize,
@@ -261,8 +289,10 @@ fn range_values(range: &Map<String, Value>, node: &Node, path: &[String]) -> Che
             return Err(expected(&at("points"), &least, points));
         }
         None => {
-            return Err(invalid(path, "`log` needs the number of `points`".to_owned())
-                .hint("such as `{ log = [0.01, 1], points = 5 }`"));
+            return Err(
+                invalid(path, "`log` needs the number of `points`".to_owned())
+                    .hint("such as `{ log = [0.01, 1], points = 5 }`"),
+            );
         }
     };
     Ok((0..points)
@@ -272,7 +302,11 @@ fn range_values(range: &Map<String, Value>, node: &Node, path: &[String]) -> Che
                 i if i == points - 1 => hi,
                 i => rounded(lo * (hi / lo).powf(i as f64 / (points - 1) as f64)),
             };
-            if *node == Node::Integer { Value::from(x.round() as u64) } else { number(x) }
+            if *node == Node::Integer {
+                Value::from(x.round() as u64)
+            } else {
+                number(x)
+            }
         })
         .collect())
 }
@@ -296,17 +330,28 @@ fn powers_of_two(ends_value: &Value, path: &[String]) -> Checked<Vec<Value>> {
         return Err(invalid(path, format!("a range from {lo} to {hi} falls"))
             .hint(format!("write `[{hi}, {lo}]`")));
     }
-    Ok((lo.trailing_zeros()..=hi.trailing_zeros()).map(|power| Value::from(1_u64 << power)).collect())
+    Ok((lo.trailing_zeros()..=hi.trailing_zeros())
+        .map(|power| Value::from(1_u64 << power))
+        .collect())
 }
 
-fn ends<T>(value: &Value, read: impl Fn(&Value) -> Option<T>, what: &str, path: &[String]) -> Checked<[T; 2]> {
+fn ends<T>(
+    value: &Value,
+    read: impl Fn(&Value) -> Option<T>,
+    what: &str,
+    path: &[String],
+) -> Checked<[T; 2]> {
     if let Value::Array(items) = value
         && let [lo, hi] = items.as_slice()
         && let (Some(lo), Some(hi)) = (read(lo), read(hi))
     {
         return Ok([lo, hi]);
     }
-    Err(expected(path, &format!("a list of {what}, the lowest and the highest"), value))
+    Err(expected(
+        path,
+        &format!("a list of {what}, the lowest and the highest"),
+        value,
+    ))
 }
 
 /// To six significant digits: points inside a range read well, and hash the same on machines whose
@@ -319,7 +364,7 @@ fn number(x: f64) -> Value {
     Number::from_f64(x).map_or(Value::Null, Value::Number)
 }
 
-fn expected(path: &[String], what: &str, value: &Value) -> Box<Fault> {
+fn expected(path: &[String], what: &str, value: &Value) -> Fault {
     Fault::new(
         path,
         Problem::Mismatch {
@@ -330,8 +375,14 @@ fn expected(path: &[String], what: &str, value: &Value) -> Box<Fault> {
     )
 }
 
-fn invalid(path: &[String], message: String) -> Box<Fault> {
-    Fault::new(path, Problem::Invalid { key: dotted(path), message })
+fn invalid(path: &[String], message: String) -> Fault {
+    Fault::new(
+        path,
+        Problem::Invalid {
+            key: dotted(path),
+            message,
+        },
+    )
 }
 
 #[cfg(test)]
@@ -339,54 +390,67 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn axes(sweep: Value) -> Result<Vec<Axis>, String> {
-        read(&sweep, &Marks::default())
+    fn axes(sweep: &Value) -> Result<Vec<Axis>, String> {
+        read(sweep, &Marks::default())
             .map_err(|fault| fault.problem.to_string())
             .and_then(|axes| {
-                check(&axes).map_err(|(_, fault)| fault.problem.to_string())?;
+                check(&axes).map_err(|place| place.1.problem.to_string())?;
                 Ok(axes.into_iter().map(|sweep| sweep.axis).collect())
             })
     }
 
-    fn values(range: Value) -> Vec<Value> {
-        let axes = axes(json!({ "learning_rate.base_lr": range })).expect("a valid range");
-        axes[0].values.iter().map(|point| point[0].clone()).collect()
+    fn values(range: &Value) -> Vec<Value> {
+        let axes = axes(&json!({ "learning_rate.base_lr": range })).expect("a valid range");
+        axes[0]
+            .values
+            .iter()
+            .map(|point| point[0].clone())
+            .collect()
     }
 
     #[test]
     fn log2_counts_in_powers_of_two() {
-        let axes = axes(json!({ "train.global_batch": { "log2": [32, 256] } })).expect("valid");
-        assert_eq!(axes[0].values, [[json!(32)], [json!(64)], [json!(128)], [json!(256)]]);
-        assert_eq!(values(json!({ "log2": [1, 2] })), [json!(1.0), json!(2.0)]);
+        let axes = axes(&json!({ "train.global_batch": { "log2": [32, 256] } })).expect("valid");
+        assert_eq!(
+            axes[0].values,
+            [[json!(32)], [json!(64)], [json!(128)], [json!(256)]]
+        );
+        assert_eq!(values(&json!({ "log2": [1, 2] })), [json!(1.0), json!(2.0)]);
     }
 
     #[test]
     fn log_has_its_ends_exactly_and_round_points_between() {
-        let range = values(json!({ "log": [0.01, 10], "points": 4 }));
+        let range = values(&json!({ "log": [0.01, 10], "points": 4 }));
         assert_eq!(range, [json!(0.01), json!(0.1), json!(1.0), json!(10.0)]);
-        let range = values(json!({ "log": [0.1, 0.3], "points": 3 }));
+        let range = values(&json!({ "log": [0.1, 0.3], "points": 3 }));
         assert_eq!(range, [json!(0.1), json!(0.173_205), json!(0.3)]);
-        let batches = axes(json!({ "train.global_batch": { "log": [10, 1000], "points": 3 } }));
+        let batches = axes(&json!({ "train.global_batch": { "log": [10, 1000], "points": 3 } }));
         assert_eq!(batches.expect("valid")[0].values[1], [json!(100)]);
     }
 
     #[test]
     fn quoted_and_nested_keys_are_the_same_axis() {
-        let quoted = axes(json!({ "train.global_batch": [8, 16] }));
-        assert_eq!(quoted, axes(json!({ "train": { "global_batch": [8, 16] } })));
-        let twice = axes(json!({ "train.global_batch": [8], "train": { "global_batch": [16] } }));
-        assert_eq!(twice, Err("`train.global_batch`: the sweep sets it twice".to_owned()));
+        let quoted = axes(&json!({ "train.global_batch": [8, 16] }));
+        assert_eq!(
+            quoted,
+            axes(&json!({ "train": { "global_batch": [8, 16] } }))
+        );
+        let twice = axes(&json!({ "train.global_batch": [8], "train": { "global_batch": [16] } }));
+        assert_eq!(
+            twice,
+            Err("`train.global_batch`: the sweep sets it twice".to_owned())
+        );
     }
 
     #[test]
     fn an_axis_inside_another_axis_is_set_twice() {
-        let inside = axes(json!({ "optimizer": ["sgd"], "optimizer.momentum.momentum": [0.5] }));
+        let inside = axes(&json!({ "optimizer": ["sgd"], "optimizer.momentum.momentum": [0.5] }));
         assert!(inside.expect_err("twice").contains("twice"));
     }
 
     #[test]
     fn zipped_keys_move_together() {
-        let zipped = axes(json!({ "zip": [{
+        let zipped = axes(&json!({ "zip": [{
             "train.global_batch": { "log2": [8, 32] },
             "train.workers": [1, 2, 4],
         }] }));
@@ -394,32 +458,78 @@ mod tests {
         assert_eq!(zipped[0].keys, ["train.global_batch", "train.workers"]);
         assert_eq!(zipped[0].values[2], [json!(32), json!(4)]);
         let uneven = json!({ "zip": [{ "train.global_batch": [1, 2], "train.workers": [1] }] });
-        assert!(axes(uneven).expect_err("uneven").contains("has 2 values and `train.workers` has 1"));
+        assert!(
+            axes(&uneven)
+                .expect_err("uneven")
+                .contains("has 2 values and `train.workers` has 1")
+        );
     }
 
     #[test]
     fn values_are_held_against_the_schema() {
         for (sweep, expected) in [
-            (json!({ "train.global_bach": [1] }), "unknown key `train.global_bach`"),
-            (json!({ "train.global_batch": ["a"] }), "`train.global_batch`: expected a whole number"),
-            (json!({ "train.global_batch": [] }), "`sweep.\"train.global_batch\"`: there are no values"),
-            (json!({ "train.global_batch": 8 }), "expected a list of values"),
-            (json!({ "train": {} }), "`sweep.train`: there are no values in it"),
-            (json!({ "train.global_batch": { "log2": [30, 64] } }), "30 is not a power of two"),
-            (json!({ "train.global_batch": { "log2": [64, 32] } }), "a range from 64 to 32 falls"),
-            (json!({ "train.global_batch": { "log2": [0, 64] } }), "0 is not a power of two"),
-            (json!({ "train.global_batch": { "log2": [1], "x": 1 } }), "unknown key"),
-            (json!({ "learning_rate.base_lr": { "log": [0, 1], "points": 3 } }), "not positive"),
-            (json!({ "learning_rate.base_lr": { "log": [0.1, 1] } }), "number of `points`"),
-            (json!({ "learning_rate.base_lr": { "log": [0.1, 1], "points": 1e9 } }), "from 2 to"),
+            (
+                json!({ "train.global_bach": [1] }),
+                "unknown key `train.global_bach`",
+            ),
+            (
+                json!({ "train.global_batch": ["a"] }),
+                "`train.global_batch`: expected a whole number",
+            ),
+            (
+                json!({ "train.global_batch": [] }),
+                "`sweep.\"train.global_batch\"`: there are no values",
+            ),
+            (
+                json!({ "train.global_batch": 8 }),
+                "expected a list of values",
+            ),
+            (
+                json!({ "train": {} }),
+                "`sweep.train`: there are no values in it",
+            ),
+            (
+                json!({ "train.global_batch": { "log2": [30, 64] } }),
+                "30 is not a power of two",
+            ),
+            (
+                json!({ "train.global_batch": { "log2": [64, 32] } }),
+                "a range from 64 to 32 falls",
+            ),
+            (
+                json!({ "train.global_batch": { "log2": [0, 64] } }),
+                "0 is not a power of two",
+            ),
+            (
+                json!({ "train.global_batch": { "log2": [1], "x": 1 } }),
+                "unknown key",
+            ),
+            (
+                json!({ "learning_rate.base_lr": { "log": [0, 1], "points": 3 } }),
+                "not positive",
+            ),
+            (
+                json!({ "learning_rate.base_lr": { "log": [0.1, 1] } }),
+                "number of `points`",
+            ),
+            (
+                json!({ "learning_rate.base_lr": { "log": [0.1, 1], "points": 1e9 } }),
+                "from 2 to",
+            ),
             (json!({ "learning_rate.base_lr": [1, 1.0] }), "stands twice"),
-            (json!({ "optimizer": ["adam"] }), "expected one of the kinds"),
+            (
+                json!({ "optimizer": ["adam"] }),
+                "expected one of the kinds",
+            ),
             (json!({ "seed": [1] }), "cannot be an axis"),
-            (json!({ "zip": { "train.workers": [1] } }), "expected a list of tables"),
+            (
+                json!({ "zip": { "train.workers": [1] } }),
+                "expected a list of tables",
+            ),
             (json!({ "zip": [{}] }), "no keys"),
             (json!(3), "`sweep`: expected a table"),
         ] {
-            let error = axes(sweep.clone()).expect_err("not valid");
+            let error = axes(&sweep).expect_err("not valid");
             assert!(error.contains(expected), "{sweep}: {error}");
         }
     }

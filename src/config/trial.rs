@@ -56,7 +56,11 @@ impl TrialConfig {
     pub fn explain_batch(&self) -> String {
         let workers = self.train.workers;
         let noun = if workers == 1 { "worker" } else { "workers" };
-        format!("{} = {workers} {noun} x {}", self.global_batch(), self.local_batch())
+        format!(
+            "{} = {workers} {noun} x {}",
+            self.global_batch(),
+            self.local_batch()
+        )
     }
 
     /// The warm-up in words: `gradual 5 epochs`, `constant 100 steps` or `none`.
@@ -91,7 +95,7 @@ impl TrialConfig {
     /// # Errors
     /// The first thing that is wrong, with its key and a hint.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        super::check::trial(self).map_err(|fault| ConfigError::from(*fault))
+        super::check::trial(self).map_err(ConfigError::from)
     }
 
     /// Checks what depends on the number of training examples: a batch larger than the data, a
@@ -102,26 +106,43 @@ impl TrialConfig {
     /// [`StudyConfig::validate_against_data`](super::StudyConfig::validate_against_data) adds file
     /// and line.
     pub fn validate_against_data(&self, train_examples: usize) -> Result<(), ConfigError> {
-        super::check::against_data(self, train_examples).map_err(|fault| ConfigError::from(*fault))
+        super::check::against_data(self, train_examples).map_err(ConfigError::from)
     }
 
     /// The run id: the first 12 hex digits of the SHA-256 of this trial as canonical JSON, without
-    /// `train.threads` and `data.dir`, which do not change results.
+    /// `train.threads`, `train.checkpoint_seconds` and `data.dir`, which do not change results, and with the batch written as
+    /// the global one.
     pub fn run_id(&self) -> String {
-        let mut value = self.resolved().to_value();
-        for (table, key) in [("train", "threads"), ("data", "dir")] {
+        let mut config = self.resolved();
+        if config.train.local_batch.is_some() {
+            // 4 workers of 16 are a global batch of 64, however it is written.
+            config.train.global_batch = Some(self.global_batch());
+            config.train.local_batch = None;
+        }
+        let mut value = config.to_value();
+        for (table, key) in [
+            ("train", "threads"),
+            ("train", "checkpoint_seconds"),
+            ("data", "dir"),
+        ] {
             if let Some(table) = value[table].as_object_mut() {
                 table.shift_remove(key);
             }
         }
         let digest = Sha256::digest(canonical_json(&value).as_bytes());
-        digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+        let mut first = [0; 8];
+        first[2..].copy_from_slice(&digest[..6]);
+        format!("{:012x}", u64::from_be_bytes(first))
     }
 
     /// This trial as a study file of its own: `batchlab run` on it runs the same trial, with the
     /// same run id.
     pub fn to_toml(&self) -> String {
-        let mut head = format!("name = \"trial-{}\"\nseeds = [{}]\n", self.run_id(), self.seed);
+        let mut head = format!(
+            "name = \"trial-{}\"\nseeds = [{}]\n",
+            self.run_id(),
+            self.seed
+        );
         if let Value::Object(mut map) = self.resolved().to_value() {
             map.shift_remove("seed");
             head.push_str(&toml_table(trial_node(), &map));

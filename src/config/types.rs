@@ -283,6 +283,10 @@ pub struct TrainConfig {
     /// Threads of one trial; 0: what the machine has. Never changes the results.
     #[serde(default)]
     pub threads: usize,
+    /// Seconds between two checkpoints of a running trial: what a kill may cost. Never changes
+    /// the results.
+    #[serde(default = "defaults::checkpoint_seconds")]
+    pub checkpoint_seconds: f64,
 }
 
 /// What happens where an epoch does not divide into batches.
@@ -635,6 +639,9 @@ pub(crate) mod defaults {
     }
     pub(crate) fn divergence_loss() -> f64 {
         1e6
+    }
+    pub(crate) fn checkpoint_seconds() -> f64 {
+        10.0
     }
     pub(crate) fn device() -> String {
         "flex".to_owned()

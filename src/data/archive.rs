@@ -74,7 +74,13 @@ pub fn read_members(
         let sum: u64 = header
             .iter()
             .enumerate()
-            .map(|(at, &byte)| if (148..156).contains(&at) { 32 } else { u64::from(byte) })
+            .map(|(at, &byte)| {
+                if (148..156).contains(&at) {
+                    32
+                } else {
+                    u64::from(byte)
+                }
+            })
             .sum();
         if octal(&header[148..156]) != Some(sum) {
             return Err(problem("wrong header checksum, not a tar archive"));
@@ -112,11 +118,17 @@ pub fn read_members(
         }
         skip(&mut reader, padding)?;
         if members.insert((*name).to_owned(), bytes).is_some() {
-            return Err(ArchiveError::Times { name: (*name).to_owned(), times: 2 });
+            return Err(ArchiveError::Times {
+                name: (*name).to_owned(),
+                times: 2,
+            });
         }
     }
     match wanted.iter().find(|(name, _)| !members.contains_key(*name)) {
-        Some((name, _)) => Err(ArchiveError::Times { name: (*name).to_owned(), times: 0 }),
+        Some((name, _)) => Err(ArchiveError::Times {
+            name: (*name).to_owned(),
+            times: 0,
+        }),
         None => Ok(members),
     }
 }
@@ -138,17 +150,28 @@ fn fill(reader: &mut impl Read, block: &mut [u8; BLOCK]) -> io::Result<bool> {
 
 fn skip(reader: &mut impl Read, bytes: u64) -> io::Result<()> {
     let skipped = io::copy(&mut reader.by_ref().take(bytes), &mut io::sink())?;
-    if skipped == bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    if skipped == bytes {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::UnexpectedEof.into())
+    }
 }
 
 /// A number as tar writes it: octal digits, ended by a space or a zero byte.
 fn octal(field: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(field).ok()?;
     let digits = text.trim_matches(|c| c == ' ' || c == '\0');
-    if digits.is_empty() { Some(0) } else { u64::from_str_radix(digits, 8).ok() }
+    if digits.is_empty() {
+        Some(0)
+    } else {
+        u64::from_str_radix(digits, 8).ok()
+    }
 }
 
 fn text(field: &[u8]) -> String {
-    let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
+    let end = field
+        .iter()
+        .position(|&byte| byte == 0)
+        .unwrap_or(field.len());
     String::from_utf8_lossy(&field[..end]).into_owned()
 }

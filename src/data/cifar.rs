@@ -73,11 +73,23 @@ pub fn parse(mut content: Content) -> Result<Batch, DataError> {
         pixels.extend_from_slice(&record[1..]);
     }
     if labels.is_empty() {
-        return Err(DataError::format(&path, "at least one record", "an empty file"));
+        return Err(DataError::format(
+            &path,
+            "at least one record",
+            "an empty file",
+        ));
     }
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    let name = path
+        .file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned();
     let record = content.finish(&name)?;
-    Ok(Batch { pixels, labels, record })
+    Ok(Batch {
+        pixels,
+        labels,
+        record,
+    })
 }
 
 /// The training batches of a folder in the order of their numbers, and the test batch.
@@ -87,13 +99,19 @@ pub(crate) fn files(dir: &Path) -> Result<(Vec<PathBuf>, PathBuf), DataError> {
     let mut test = None;
     for entry in std::fs::read_dir(dir).map_err(fail)? {
         let path = entry.map_err(fail)?.path();
-        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            continue;
+        };
         let name = name.strip_suffix(".gz").unwrap_or(name);
-        let Some(stem) = name.strip_suffix(".bin") else { continue };
+        let Some(stem) = name.strip_suffix(".bin") else {
+            continue;
+        };
         if stem == "test_batch" {
             test = Some(path);
         } else if let Some(number) = stem.strip_prefix("data_batch_") {
-            let Ok(number) = number.parse::<u64>() else { continue };
+            let Ok(number) = number.parse::<u64>() else {
+                continue;
+            };
             if let Some((_, other)) = train.iter().find(|(known, _)| *known == number) {
                 return Err(DataError::Mismatch {
                     first: PathBuf::clone(other),

@@ -42,20 +42,35 @@ impl Content {
         let mut file = File::open(path).map_err(fail)?;
         let metadata = file.metadata().map_err(fail)?;
         if !metadata.is_file() {
-            return Err(DataError::NotAFile { path: path.to_owned() });
+            return Err(DataError::NotAFile {
+                path: path.to_owned(),
+            });
         }
         let mut magic = Vec::new();
-        file.by_ref().take(2).read_to_end(&mut magic).map_err(fail)?;
+        file.by_ref()
+            .take(2)
+            .read_to_end(&mut magic)
+            .map_err(fail)?;
         file.seek(SeekFrom::Start(0)).map_err(fail)?;
         let stored = metadata.len();
-        Ok(Self::new(path, stored, &magic, BufReader::with_capacity(1 << 16, file.take(stored))))
+        Ok(Self::new(
+            path,
+            stored,
+            &magic,
+            BufReader::with_capacity(1 << 16, file.take(stored)),
+        ))
     }
 
     /// The content of bytes in memory; `name` stands for the path in messages.
     pub fn from_bytes(name: &str, bytes: impl AsRef<[u8]> + Send + 'static) -> Self {
         let slice = bytes.as_ref();
         let (stored, magic) = (slice.len() as u64, slice[..slice.len().min(2)].to_vec());
-        Self::new(Path::new(name), stored, &magic, BufReader::new(Cursor::new(bytes)))
+        Self::new(
+            Path::new(name),
+            stored,
+            &magic,
+            BufReader::new(Cursor::new(bytes)),
+        )
     }
 
     fn new(
@@ -91,8 +106,11 @@ impl Content {
 
     /// The most bytes that are still to come from a file of this length.
     pub fn most_left(&self) -> u64 {
-        let most =
-            if self.compressed { self.stored.saturating_mul(MOST_EXPANSION) } else { self.stored };
+        let most = if self.compressed {
+            self.stored.saturating_mul(MOST_EXPANSION)
+        } else {
+            self.stored
+        };
         most.saturating_sub(self.read)
     }
 
@@ -165,7 +183,12 @@ impl Content {
     }
 
     fn truncated(&self, expected: u64, found: u64, what: &'static str) -> DataError {
-        DataError::Truncated { path: self.path.clone(), what, expected, found }
+        DataError::Truncated {
+            path: self.path.clone(),
+            what,
+            expected,
+            found,
+        }
     }
 }
 
@@ -181,8 +204,10 @@ impl Read for Content {
 /// Lower-case hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }

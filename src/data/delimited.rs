@@ -1,7 +1,7 @@
 //! CSV files: one example a row, numbers in every column but the label's. Every error names line
 //! and column.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -45,16 +45,19 @@ pub fn read(path: &Path, label: &str, header: bool) -> Result<Delimited, DataErr
 /// As [`read`].
 pub fn parse(content: Content, label: &str, header: bool) -> Result<Delimited, DataError> {
     let path = content.path().to_owned();
-    let left = content.stored().saturating_mul(MOST_EXPANSION);
     // Rows of the wrong length are refused below, with both counts.
     let mut reader = ReaderBuilder::new()
         .has_headers(false)
         .flexible(true)
         .trim(Trim::All)
-        .from_reader(Bounded { content, left });
+        .from_reader(Source::new(content));
     let mut row = StringRecord::new();
     if !next(&mut reader, &mut row, &path)? {
-        return Err(DataError::format(&path, "rows of examples", "an empty file"));
+        return Err(DataError::format(
+            &path,
+            "rows of examples",
+            "an empty file",
+        ));
     }
     let names: Vec<String> = if header {
         row.iter().map(str::to_owned).collect()
@@ -63,7 +66,11 @@ pub fn parse(content: Content, label: &str, header: bool) -> Result<Delimited, D
     };
     let label_column = find_label(&path, &names, label, header)?;
     if names.len() < 2 {
-        return Err(DataError::format(&path, "a label and at least one feature", "one column"));
+        return Err(DataError::format(
+            &path,
+            "a label and at least one feature",
+            "one column",
+        ));
     }
 
     let mut table = Delimited {
@@ -76,18 +83,26 @@ pub fn parse(content: Content, label: &str, header: bool) -> Result<Delimited, D
     let mut known: HashMap<String, u32> = HashMap::new();
     let mut more = !header || next(&mut reader, &mut row, &path)?;
     while more {
-        let line = row.position().map_or(0, csv::Position::line);
+        let line = reader.get_mut().line(row.position());
         let fail = |column: Option<usize>, expected: &str, found: String| DataError::Row {
             path: path.clone(),
             line,
             column: column.map(|column| {
-                if header { format!("`{}`", names[column]) } else { names[column].clone() }
+                if header {
+                    format!("`{}`", names[column])
+                } else {
+                    names[column].clone()
+                }
             }),
             expected: expected.to_owned(),
             found,
         };
         if row.len() != names.len() {
-            return Err(fail(None, &format!("{} columns", names.len()), row.len().to_string()));
+            return Err(fail(
+                None,
+                &format!("{} columns", names.len()),
+                row.len().to_string(),
+            ));
         }
         for (column, cell) in row.iter().enumerate() {
             if column == label_column {
@@ -122,11 +137,19 @@ pub fn parse(content: Content, label: &str, header: bool) -> Result<Delimited, D
         more = next(&mut reader, &mut row, &path)?;
     }
     if table.labels.is_empty() {
-        return Err(DataError::format(&path, "rows of examples", "a header alone"));
+        return Err(DataError::format(
+            &path,
+            "rows of examples",
+            "a header alone",
+        ));
     }
     table.columns = names;
     table.columns.remove(label_column);
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    let name = path
+        .file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned();
     table.record = reader.into_inner().content.finish(&name)?;
     Ok(table)
 }
@@ -147,7 +170,11 @@ fn find_label(
         )),
         (None, _) => {
             let shown: Vec<&str> = names.iter().take(12).map(String::as_str).collect();
-            let more = if names.len() > shown.len() { ", ..." } else { "" };
+            let more = if names.len() > shown.len() {
+                ", ..."
+            } else {
+                ""
+            };
             let columns = format!("{}{more}", shown.join(", "));
             Err(if header {
                 DataError::format(
@@ -174,12 +201,12 @@ fn find_label(
 
 /// Reads one row; `false` at the end.
 fn next(
-    reader: &mut csv::Reader<Bounded>,
+    reader: &mut csv::Reader<Source>,
     row: &mut StringRecord,
     path: &Path,
 ) -> Result<bool, DataError> {
     reader.read_record(row).map_err(|error| {
-        let line = error.position().map_or(0, csv::Position::line);
+        let line = reader.get_mut().line(error.position());
         let text = error.to_string();
         match error.into_kind() {
             csv::ErrorKind::Io(source) => reader.get_ref().content.failure(source),
@@ -202,13 +229,64 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Ends in an error where a compressed file expands beyond reason.
-struct Bounded {
+/// The bytes for the CSV parser: ends in an error where a compressed file expands beyond reason,
+/// and counts lines, as the parser takes a record to start at the blank lines before it.
+struct Source {
     content: Content,
     left: u64,
+    read: u64,
+    line: u64,
+    /// Where the current line starts, if nothing but its start was seen yet.
+    blank_since: Option<u64>,
+    after_return: bool,
+    /// Start and number of each line that is not blank, as far as read ahead.
+    lines: VecDeque<(u64, u64)>,
 }
 
-impl Read for Bounded {
+impl Source {
+    fn new(content: Content) -> Self {
+        Self {
+            left: content.stored().saturating_mul(MOST_EXPANSION),
+            content,
+            read: 0,
+            line: 1,
+            blank_since: Some(0),
+            after_return: false,
+            lines: VecDeque::new(),
+        }
+    }
+
+    /// Number of the first line at or after this position that is not blank. Positions must not
+    /// decrease from call to call.
+    fn line(&mut self, position: Option<&csv::Position>) -> u64 {
+        let byte = position.map_or(0, csv::Position::byte);
+        while self.lines.front().is_some_and(|&(start, _)| start < byte) {
+            self.lines.pop_front();
+        }
+        self.lines.front().map_or(self.line, |&(_, line)| line)
+    }
+
+    fn count(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.read += 1;
+            match byte {
+                b'\n' if self.after_return => self.blank_since = Some(self.read),
+                b'\n' | b'\r' => {
+                    self.line += 1;
+                    self.blank_since = Some(self.read);
+                }
+                _ => {
+                    if let Some(start) = self.blank_since.take() {
+                        self.lines.push_back((start, self.line));
+                    }
+                }
+            }
+            self.after_return = byte == b'\r';
+        }
+    }
+}
+
+impl Read for Source {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.content.read(buffer)?;
         self.left = self.left.checked_sub(n as u64).ok_or_else(|| {
@@ -217,6 +295,7 @@ impl Read for Bounded {
                 format!("it expands to more than {MOST_EXPANSION} times its size; unpack it first"),
             )
         })?;
+        self.count(&buffer[..n]);
         Ok(n)
     }
 }

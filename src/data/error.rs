@@ -184,18 +184,26 @@ pub enum DataError {
 }
 
 fn column_text(column: Option<&String>) -> String {
-    column.map(|name| format!(", column {name}")).unwrap_or_default()
+    column
+        .map(|name| format!(", column {name}"))
+        .unwrap_or_default()
 }
 
 fn list(attempts: &[(String, String)]) -> String {
-    let lines: Vec<String> =
-        attempts.iter().map(|(url, why)| format!("\n  {url}: {why}")).collect();
+    let lines: Vec<String> = attempts
+        .iter()
+        .map(|(url, why)| format!("\n  {url}: {why}"))
+        .collect();
     lines.concat()
 }
 
 impl DataError {
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
-        Self::Io { action, path: path.to_owned(), source }
+        Self::Io {
+            action,
+            path: path.to_owned(),
+            source,
+        }
     }
 
     pub(crate) fn format(
@@ -203,7 +211,11 @@ impl DataError {
         expected: impl Into<String>,
         found: impl Into<String>,
     ) -> Self {
-        Self::Format { path: path.to_owned(), expected: expected.into(), found: found.into() }
+        Self::Format {
+            path: path.to_owned(),
+            expected: expected.into(),
+            found: found.into(),
+        }
     }
 
     pub(crate) fn option(
@@ -211,6 +223,10 @@ impl DataError {
         expected: impl Into<String>,
         found: impl std::fmt::Display,
     ) -> Self {
-        Self::Option { key, expected: expected.into(), found: format!("{found}") }
+        Self::Option {
+            key,
+            expected: expected.into(),
+            found: format!("{found}"),
+        }
     }
 }

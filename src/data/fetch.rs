@@ -138,7 +138,10 @@ pub fn fetch_set(
                 files: std::slice::from_ref(file),
             })
             .collect(),
-        Layout::CifarBinary => vec![Item { remote: CIFAR_ARCHIVE.to_owned(), files: set.files }],
+        Layout::CifarBinary => vec![Item {
+            remote: CIFAR_ARCHIVE.to_owned(),
+            files: set.files,
+        }],
     };
     for item in &items {
         if missing(set, item, &dir, report) {
@@ -175,7 +178,11 @@ fn fetch_item(
 ) -> Result<(), DataError> {
     let bases: Vec<String> = match &options.mirror {
         Some(mirror) => vec![format!("{}/{}", mirror.trim_end_matches('/'), set.name)],
-        None => set.mirrors.iter().map(|&mirror| mirror.to_owned()).collect(),
+        None => set
+            .mirrors
+            .iter()
+            .map(|&mirror| mirror.to_owned())
+            .collect(),
     };
     let content: u64 = item.files.iter().map(|file| file.bytes).sum();
     let agent: ureq::Agent = ureq::Agent::config_builder()
@@ -214,7 +221,10 @@ fn fetch_item(
             Err(Failure::Fatal(error)) => return Err(error),
             Err(Failure::Retry(why) | Failure::GiveUp(why)) => {
                 let url = format!("{base}/{}", item.remote);
-                report(Event::GaveUp { url: &url, why: &why });
+                report(Event::GaveUp {
+                    url: &url,
+                    why: &why,
+                });
                 attempts.push((url, why));
             }
         }
@@ -286,7 +296,10 @@ impl Download<'_> {
                 return Err(Failure::GiveUp(why));
             }
             self.reused = false;
-            (self.report)(Event::Retrying { url: &self.url, why: &why });
+            (self.report)(Event::Retrying {
+                url: &self.url,
+                why: &why,
+            });
         }
     }
 
@@ -302,9 +315,14 @@ impl Download<'_> {
                     }
                     failures += 1;
                     if failures >= self.options.attempts {
-                        return Err(Failure::GiveUp(format!("{why} ({failures} times in a row)")));
+                        return Err(Failure::GiveUp(format!(
+                            "{why} ({failures} times in a row)"
+                        )));
                     }
-                    (self.report)(Event::Retrying { url: &self.url, why: &why });
+                    (self.report)(Event::Retrying {
+                        url: &self.url,
+                        why: &why,
+                    });
                     std::thread::sleep(self.options.pause * failures);
                 }
                 outcome => return outcome,
@@ -315,11 +333,18 @@ impl Download<'_> {
     fn attempt(&mut self) -> Result<(), Failure> {
         let known = self.known();
         let kept = known.as_ref().map_or(0, |_| self.length());
-        if kept > 0 && known.as_ref().is_some_and(|state| state.total == Some(kept)) {
+        if kept > 0
+            && known
+                .as_ref()
+                .is_some_and(|state| state.total == Some(kept))
+        {
             self.reused = true;
             return Ok(());
         }
-        let mut request = self.agent.get(&self.url).header("accept-encoding", "identity");
+        let mut request = self
+            .agent
+            .get(&self.url)
+            .header("accept-encoding", "identity");
         if kept > 0 {
             request = request.header("range", format!("bytes={kept}-"));
             if let Some(validator) = known.as_ref().and_then(|state| state.validator.as_ref()) {
@@ -360,7 +385,9 @@ impl Download<'_> {
             });
             if !same || range_start(response.headers()) != start {
                 self.discard();
-                return Err(Failure::Retry("the file on the server has changed".to_owned()));
+                return Err(Failure::Retry(
+                    "the file on the server has changed".to_owned(),
+                ));
             }
         }
         if let Some(total) = state.total.filter(|&total| total > self.most) {
@@ -397,7 +424,12 @@ impl Download<'_> {
         }
         self.reused = start > 0;
         let mut have = start;
-        (self.report)(Event::Started { file: self.file, url: &self.url, have, total: state.total });
+        (self.report)(Event::Started {
+            file: self.file,
+            url: &self.url,
+            have,
+            total: state.total,
+        });
         let mut body = response.body_mut().as_reader();
         let mut buffer = vec![0; 1 << 16];
         loop {
@@ -407,8 +439,13 @@ impl Download<'_> {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(error) => {
                     let why = self.explain(&ureq::Error::from(error));
-                    let total = state.total.map(|total| format!(" of {total}")).unwrap_or_default();
-                    return Err(Failure::Retry(format!("cut off at byte {have}{total}: {why}")));
+                    let total = state
+                        .total
+                        .map(|total| format!(" of {total}"))
+                        .unwrap_or_default();
+                    return Err(Failure::Retry(format!(
+                        "cut off at byte {have}{total}: {why}"
+                    )));
                 }
             };
             have += n as u64;
@@ -469,7 +506,9 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 
 fn validator(headers: &HeaderMap) -> Option<String> {
     let strong = text(headers, "etag").filter(|tag| !tag.starts_with("W/"));
-    strong.or_else(|| text(headers, "last-modified")).map(str::to_owned)
+    strong
+        .or_else(|| text(headers, "last-modified"))
+        .map(str::to_owned)
 }
 
 /// Length of the whole file as the answer states it.
@@ -477,7 +516,11 @@ fn total(response: &Response<ureq::Body>, start: Option<u64>) -> Option<u64> {
     let headers = response.headers();
     match start {
         None => text(headers, "content-length")?.parse().ok(),
-        Some(_) => text(headers, "content-range")?.rsplit_once('/')?.1.parse().ok(),
+        Some(_) => text(headers, "content-range")?
+            .rsplit_once('/')?
+            .1
+            .parse()
+            .ok(),
     }
 }
 

@@ -49,7 +49,11 @@ pub fn parse(mut content: Content) -> Result<Idx, DataError> {
     }
     let dimensions = magic[3];
     if !(1..=4).contains(&dimensions) {
-        return Err(DataError::format(&path, "1 to 4 IDX dimensions", dimensions.to_string()));
+        return Err(DataError::format(
+            &path,
+            "1 to 4 IDX dimensions",
+            dimensions.to_string(),
+        ));
     }
     let header = content.exactly(4 * u64::from(dimensions), "IDX header")?;
     let sizes: Vec<u32> = header
@@ -57,7 +61,11 @@ pub fn parse(mut content: Content) -> Result<Idx, DataError> {
         .map(|bytes| u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
         .collect();
     if sizes.contains(&0) {
-        return Err(DataError::format(&path, "sizes above 0", format!("sizes {sizes:?}")));
+        return Err(DataError::format(
+            &path,
+            "sizes above 0",
+            format!("sizes {sizes:?}"),
+        ));
     }
     // Four sizes below 2^32 cannot overflow 128 bits.
     let declared: u128 = sizes.iter().map(|&size| u128::from(size)).product();
@@ -72,9 +80,17 @@ pub fn parse(mut content: Content) -> Result<Idx, DataError> {
         });
     };
     let values = content.exactly(count, "values")?;
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    let name = path
+        .file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned();
     let record = content.finish(&name)?;
-    Ok(Idx { sizes: sizes.into_iter().map(|size| size as usize).collect(), values, record })
+    Ok(Idx {
+        sizes: sizes.into_iter().map(|size| size as usize).collect(),
+        values,
+        record,
+    })
 }
 
 /// One pair of images and labels: shape [channels, height, width], pixels, labels.

@@ -39,7 +39,11 @@ pub fn import_set(set: &KnownSet, from: &Path, data_dir: &Path) -> Result<PathBu
 fn gather(set: &KnownSet, from: &Path) -> Result<Vec<(SetFile, Vec<u8>)>, DataError> {
     let folders = sets::folders(set, from);
     let archive = from.join(CIFAR_ARCHIVE);
-    let none_unpacked = || set.files.iter().all(|file| sets::locate(&folders, file.name).is_none());
+    let none_unpacked = || {
+        set.files
+            .iter()
+            .all(|file| sets::locate(&folders, file.name).is_none())
+    };
     if set.layout == Layout::CifarBinary && archive.is_file() && none_unpacked() {
         return unpack(set, &archive);
     }
@@ -56,14 +60,26 @@ fn gather(set: &KnownSet, from: &Path) -> Result<Vec<(SetFile, Vec<u8>)>, DataEr
 }
 
 fn names(set: &KnownSet) -> String {
-    set.files.iter().map(|file| file.name).collect::<Vec<_>>().join(", ")
+    set.files
+        .iter()
+        .map(|file| file.name)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// The files of the set out of its archive, verified.
 pub(super) fn unpack(set: &KnownSet, path: &Path) -> Result<Vec<(SetFile, Vec<u8>)>, DataError> {
-    let wanted: Vec<(&str, u64)> = set.files.iter().map(|file| (file.name, file.bytes)).collect();
+    let wanted: Vec<(&str, u64)> = set
+        .files
+        .iter()
+        .map(|file| (file.name, file.bytes))
+        .collect();
     let mut members = archive::read_members(Content::open(path)?, &wanted).map_err(|error| {
-        DataError::format(path, format!("an archive of {}", names(set)), error.to_string())
+        DataError::format(
+            path,
+            format!("an archive of {}", names(set)),
+            error.to_string(),
+        )
     })?;
     let mut contents = Vec::new();
     for file in set.files {

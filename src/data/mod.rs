@@ -54,7 +54,10 @@ impl Examples {
             let start = row as usize * width;
             features.extend_from_slice(&self.features[start..start + width]);
         }
-        Self { features, labels: rows.iter().map(|&row| self.labels[row as usize]).collect() }
+        Self {
+            features,
+            labels: rows.iter().map(|&row| self.labels[row as usize]).collect(),
+        }
     }
 }
 
@@ -83,7 +86,7 @@ pub struct FileRecord {
 pub struct Data {
     /// Name of the source.
     pub name: String,
-    /// [features] or [channels, height, width] of one example.
+    /// Sizes of one example: `[features]` or `[channels, height, width]`.
     pub shape: Vec<usize>,
     /// Number of classes; 0 where there are none.
     pub classes: usize,
@@ -118,21 +121,36 @@ pub fn load(config: &DataConfig, default_dir: &Path) -> Result<Data, DataError> 
         DataSource::Mnist {} => named("mnist", dir)?,
         DataSource::FashionMnist {} => named("fashion-mnist", dir)?,
         DataSource::Cifar10 {} => named("cifar10", dir)?,
-        DataSource::Idx { train_images, train_labels, test_images, test_labels } => {
+        DataSource::Idx {
+            train_images,
+            train_labels,
+            test_images,
+            test_labels,
+        } => {
             let test = match (test_images, test_labels) {
                 (Some(images), Some(labels)) => Some((images.as_path(), labels.as_path())),
                 (None, None) => None,
                 (Some(_), None) => {
                     let key = "data.source.idx.test_labels";
-                    return Err(DataError::option(key, "given with `test_images`", "nothing"));
+                    return Err(DataError::option(
+                        key,
+                        "given with `test_images`",
+                        "nothing",
+                    ));
                 }
                 (None, Some(_)) => {
                     let key = "data.source.idx.test_images";
-                    return Err(DataError::option(key, "given with `test_labels`", "nothing"));
+                    return Err(DataError::option(
+                        key,
+                        "given with `test_labels`",
+                        "nothing",
+                    ));
                 }
             };
             let train = idx::read_pair(train_images, train_labels)?;
-            let test = test.map(|(images, labels)| idx::read_pair(images, labels)).transpose()?;
+            let test = test
+                .map(|(images, labels)| idx::read_pair(images, labels))
+                .transpose()?;
             from_idx("idx", &train, test.as_ref(), train_images)?
         }
         DataSource::CifarBinary { dir } => {
@@ -141,10 +159,20 @@ pub fn load(config: &DataConfig, default_dir: &Path) -> Result<Data, DataError> 
             let train = train.iter().map(read).collect::<Result<_, _>>()?;
             from_cifar("cifar-binary", train, cifar::read(&test)?)
         }
-        DataSource::Csv { path, test_path, label, header, shape } => {
-            csv(path, test_path.as_deref(), label, *header, *shape)?
-        }
-        DataSource::GaussianMixture { classes, dimension, examples, test_examples, separation } => {
+        DataSource::Csv {
+            path,
+            test_path,
+            label,
+            header,
+            shape,
+        } => csv(path, test_path.as_deref(), label, *header, *shape)?,
+        DataSource::GaussianMixture {
+            classes,
+            dimension,
+            examples,
+            test_examples,
+            separation,
+        } => {
             let seed = config.split_seed;
             let (train, test) = synthetic::gaussian_mixture(
                 *classes,
@@ -156,13 +184,28 @@ pub fn load(config: &DataConfig, default_dir: &Path) -> Result<Data, DataError> 
             )?;
             drawn("gaussian-mixture", *dimension, *classes, train, test)
         }
-        DataSource::Teacher { classes, dimension, width, examples, test_examples } => {
+        DataSource::Teacher {
+            classes,
+            dimension,
+            width,
+            examples,
+            test_examples,
+        } => {
             let seed = config.split_seed;
-            let (train, test) =
-                synthetic::teacher(*classes, *dimension, *width, *examples, *test_examples, seed)?;
+            let (train, test) = synthetic::teacher(
+                *classes,
+                *dimension,
+                *width,
+                *examples,
+                *test_examples,
+                seed,
+            )?;
             drawn("teacher", *dimension, *classes, train, test)
         }
-        DataSource::NoisyQuadratic { dimension, examples } => {
+        DataSource::NoisyQuadratic {
+            dimension,
+            examples,
+        } => {
             return noisy_quadratic(config, *dimension, *examples);
         }
     };
@@ -188,17 +231,29 @@ fn drawn(
     }
 }
 
-fn noisy_quadratic(config: &DataConfig, dimension: usize, examples: usize) -> Result<Data, DataError> {
+fn noisy_quadratic(
+    config: &DataConfig,
+    dimension: usize,
+    examples: usize,
+) -> Result<Data, DataError> {
     synthetic::check_quadratic(dimension, examples)?;
     let none = "left out: the noisy quadratic draws fresh examples and has no labels";
     if config.validation_fraction > 0.0 {
-        return Err(DataError::option("data.validation_fraction", none, config.validation_fraction));
+        return Err(DataError::option(
+            "data.validation_fraction",
+            none,
+            config.validation_fraction,
+        ));
     }
     if let Some(subset) = config.subset {
         return Err(DataError::option("data.subset", none, subset));
     }
     if config.label_noise > 0.0 {
-        return Err(DataError::option("data.label_noise", none, config.label_noise));
+        return Err(DataError::option(
+            "data.label_noise",
+            none,
+            config.label_noise,
+        ));
     }
     Ok(Data {
         name: "noisy-quadratic".to_owned(),
@@ -207,7 +262,10 @@ fn noisy_quadratic(config: &DataConfig, dimension: usize, examples: usize) -> Re
         train: Examples::default(),
         validation: None,
         test: None,
-        fresh: Some(FreshExamples { dimension, epoch_examples: examples }),
+        fresh: Some(FreshExamples {
+            dimension,
+            epoch_examples: examples,
+        }),
         files: Vec::new(),
         notes: Vec::new(),
     })
@@ -216,7 +274,11 @@ fn noisy_quadratic(config: &DataConfig, dimension: usize, examples: usize) -> Re
 fn digits() -> Result<Loaded, DataError> {
     // 64 pixels and the label, without a header.
     let table = delimited::parse(Content::from_bytes("digits.csv.gz", DIGITS), "64", false)?;
-    let labels = relabel(&table, &delimited::classes(&table.names), Path::new("digits.csv.gz"))?;
+    let labels = relabel(
+        &table,
+        &delimited::classes(&table.names),
+        Path::new("digits.csv.gz"),
+    )?;
     Ok(Loaded {
         name: "digits".to_owned(),
         shape: vec![1, 8, 8],
@@ -242,11 +304,13 @@ fn named(name: &str, dir: &Path) -> Result<Loaded, DataError> {
     let folders = sets::folders(set, &dir);
     let mut paths = Vec::new();
     for file in set.files {
-        paths.push(sets::locate(&folders, file.name).ok_or_else(|| DataError::MissingSet {
-            name: name.to_owned(),
-            dir: dir.clone(),
-            file: file.name.to_owned(),
-        })?);
+        paths.push(
+            sets::locate(&folders, file.name).ok_or_else(|| DataError::MissingSet {
+                name: name.to_owned(),
+                dir: dir.clone(),
+                file: file.name.to_owned(),
+            })?,
+        );
     }
     let check = |at: usize, record: &FileRecord| sets::check(&paths[at], &set.files[at], record);
     let mut loaded = match set.layout {
@@ -276,7 +340,10 @@ fn named(name: &str, dir: &Path) -> Result<Loaded, DataError> {
 }
 
 fn scaled(pixels: &[u8]) -> Vec<f32> {
-    pixels.iter().map(|&pixel| f32::from(pixel) / 255.0).collect()
+    pixels
+        .iter()
+        .map(|&pixel| f32::from(pixel) / 255.0)
+        .collect()
 }
 
 fn from_idx(
@@ -285,10 +352,20 @@ fn from_idx(
     test: Option<&idx::Pair>,
     train_images: &Path,
 ) -> Result<Loaded, DataError> {
-    let labels = train.labels.iter().chain(test.iter().flat_map(|test| &test.labels));
-    let classes = labels.copied().max().map_or(0, |label| usize::from(label) + 1);
+    let labels = train
+        .labels
+        .iter()
+        .chain(test.iter().flat_map(|test| &test.labels));
+    let classes = labels
+        .copied()
+        .max()
+        .map_or(0, |label| usize::from(label) + 1);
     if classes < 2 {
-        return Err(DataError::option("data.source.idx.train_labels", "at least two classes", classes));
+        return Err(DataError::option(
+            "data.source.idx.train_labels",
+            "at least two classes",
+            classes,
+        ));
     }
     let mut files = train.files.to_vec();
     if let Some(test) = test {
@@ -322,9 +399,14 @@ fn from_cifar(name: &str, train: Vec<cifar::Batch>, test: cifar::Batch) -> Loade
     let mut files = Vec::new();
     let mut merge = |batches: Vec<cifar::Batch>| {
         let mut examples = Examples::default();
+        examples
+            .features
+            .reserve_exact(batches.iter().map(|batch| batch.pixels.len()).sum());
         for batch in batches {
             examples.features.extend(scaled(&batch.pixels));
-            examples.labels.extend(batch.labels.iter().map(|&label| u32::from(label)));
+            examples
+                .labels
+                .extend(batch.labels.iter().map(|&label| u32::from(label)));
             files.push(batch.record);
         }
         examples
@@ -354,7 +436,9 @@ fn csv(
     let shape = match shape {
         None => vec![width],
         Some(shape) => {
-            let product = shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
+            let product = shape
+                .iter()
+                .try_fold(1usize, |product, &size| product.checked_mul(size));
             if product != Some(width) {
                 return Err(DataError::option(
                     "data.source.csv.shape",
@@ -367,24 +451,41 @@ fn csv(
     };
     let names = delimited::classes(&train.names);
     if names.len() < 2 {
-        return Err(DataError::format(path, "at least two classes in the label column", format!("only `{}`", names[0])));
+        return Err(DataError::format(
+            path,
+            "at least two classes in the label column",
+            format!("only `{}`", names[0]),
+        ));
     }
     if names.len() > 100 && names.len() > train.labels.len() / 2 {
         return Err(DataError::format(
             path,
             format!("classes in column `{label}`"),
-            format!("{} different values in {} rows, more like a number to predict", names.len(), train.labels.len()),
+            format!(
+                "{} different values in {} rows, more like a number to predict",
+                names.len(),
+                train.labels.len()
+            ),
         ));
     }
-    let test = test_path.map(|path| delimited::read(path, label, header)).transpose()?;
+    let test = test_path
+        .map(|path| delimited::read(path, label, header))
+        .transpose()?;
     let mut files = vec![train.record.clone()];
     let mut test_examples = None;
     if let (Some(test), Some(test_path)) = (test, test_path) {
         if test.columns != train.columns {
-            let differing = train.columns.iter().zip(&test.columns).find(|(a, b)| a != b);
+            let differing = train
+                .columns
+                .iter()
+                .zip(&test.columns)
+                .find(|(a, b)| a != b);
             let (expected, found) = match differing {
                 Some((a, b)) => (format!("column `{a}`"), format!("`{b}`")),
-                None => (format!("{width} feature columns"), test.columns.len().to_string()),
+                None => (
+                    format!("{width} feature columns"),
+                    test.columns.len().to_string(),
+                ),
             };
             return Err(DataError::Mismatch {
                 first: path.to_owned(),
@@ -395,10 +496,16 @@ fn csv(
         }
         let labels = relabel(&test, &names, test_path)?;
         files.push(test.record);
-        test_examples = Some(Examples { features: test.features, labels });
+        test_examples = Some(Examples {
+            features: test.features,
+            labels,
+        });
     }
     let labels = relabel(&train, &names, path)?;
-    let identity = names.iter().enumerate().all(|(class, name)| *name == class.to_string());
+    let identity = names
+        .iter()
+        .enumerate()
+        .all(|(class, name)| *name == class.to_string());
     let mut notes = Vec::new();
     if !identity && names.len() <= 100 {
         notes.push(format!("classes in order: {}", names.join(", ")));
@@ -408,7 +515,10 @@ fn csv(
         name: "csv".to_owned(),
         shape,
         classes,
-        train: Examples { features: train.features, labels },
+        train: Examples {
+            features: train.features,
+            labels,
+        },
         test: test_examples,
         split_test: true,
         files,
@@ -417,17 +527,28 @@ fn csv(
 }
 
 /// Labels as classes: the position of each in `classes`.
-fn relabel(table: &delimited::Delimited, classes: &[&str], path: &Path) -> Result<Vec<u32>, DataError> {
+fn relabel(
+    table: &delimited::Delimited,
+    classes: &[&str],
+    path: &Path,
+) -> Result<Vec<u32>, DataError> {
     let mut class_of = Vec::with_capacity(table.names.len());
     for (name, line) in &table.names {
-        let class = classes.iter().position(|class| class == name).ok_or_else(|| DataError::Row {
-            path: path.to_owned(),
-            line: *line,
-            column: None,
-            expected: "a label that occurs in the training file".to_owned(),
-            found: format!("`{name}`"),
-        })?;
+        let class = classes
+            .iter()
+            .position(|class| class == name)
+            .ok_or_else(|| DataError::Row {
+                path: path.to_owned(),
+                line: *line,
+                column: None,
+                expected: "a label that occurs in the training file".to_owned(),
+                found: format!("`{name}`"),
+            })?;
         class_of.push(class as u32);
     }
-    Ok(table.labels.iter().map(|&id| class_of[id as usize]).collect())
+    Ok(table
+        .labels
+        .iter()
+        .map(|&id| class_of[id as usize])
+        .collect())
 }

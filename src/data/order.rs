@@ -25,13 +25,23 @@ impl Order {
     /// The order over `examples` stored examples, shuffled anew each epoch with the stream
     /// (`seed`, `"order"`, epoch). `global_batch` must be from 1 to `examples`.
     pub fn new(seed: u64, examples: usize, global_batch: usize, epoch_end: EpochEnd) -> Self {
-        Self { seed, examples, global_batch, epoch_end, fresh: false, recent: Mutex::default() }
+        Self {
+            seed,
+            examples,
+            global_batch,
+            epoch_end,
+            fresh: false,
+            recent: Mutex::default(),
+        }
     }
 
     /// The order over examples that never repeat: example k of the stream is the k-th seen. The
     /// seed is part of the id, so that two trials see different examples.
     pub fn fresh(seed: u64, examples_per_epoch: usize, global_batch: usize) -> Self {
-        Self { fresh: true, ..Self::new(seed, examples_per_epoch, global_batch, EpochEnd::Carry) }
+        Self {
+            fresh: true,
+            ..Self::new(seed, examples_per_epoch, global_batch, EpochEnd::Carry)
+        }
     }
 
     /// Updates per epoch: n/B for `carry` (a fraction), rounded down for `drop` and up for
@@ -167,7 +177,12 @@ mod tests {
         assert_eq!(order.steps_per_epoch(), 2.0);
         let first: Vec<u64> = (0..2).flat_map(|step| order.batch(step)).collect();
         let carried = Order::new(1, 10, 4, EpochEnd::Carry);
-        assert_eq!(first, (0..2).flat_map(|step| carried.batch(step)).collect::<Vec<_>>());
+        assert_eq!(
+            first,
+            (0..2)
+                .flat_map(|step| carried.batch(step))
+                .collect::<Vec<_>>()
+        );
         assert_eq!(order.examples_after(4), 16);
         assert_eq!(order.epochs_after(4), 2.0);
     }

@@ -22,13 +22,32 @@ pub(super) struct Loaded {
 /// Checks of options that need no data.
 pub(super) fn check(config: &DataConfig) -> Result<(), DataError> {
     let within = |key, expected: &str, value: f64, good: bool| {
-        if good { Ok(()) } else { Err(DataError::option(key, expected, value)) }
+        if good {
+            Ok(())
+        } else {
+            Err(DataError::option(key, expected, value))
+        }
     };
     let (validation, test) = (config.validation_fraction, config.test_fraction);
-    within("data.validation_fraction", "in [0, 1)", validation, (0.0..1.0).contains(&validation))?;
-    within("data.test_fraction", "in (0, 1)", test, test > 0.0 && test < 1.0)?;
+    within(
+        "data.validation_fraction",
+        "in [0, 1)",
+        validation,
+        (0.0..1.0).contains(&validation),
+    )?;
+    within(
+        "data.test_fraction",
+        "in (0, 1)",
+        test,
+        test > 0.0 && test < 1.0,
+    )?;
     let noise = config.label_noise;
-    within("data.label_noise", "in [0, 1]", noise, (0.0..=1.0).contains(&noise))?;
+    within(
+        "data.label_noise",
+        "in [0, 1]",
+        noise,
+        (0.0..=1.0).contains(&noise),
+    )?;
     if config.subset == Some(0) {
         return Err(DataError::option("data.subset", "at least 1", 0));
     }
@@ -36,24 +55,46 @@ pub(super) fn check(config: &DataConfig) -> Result<(), DataError> {
 }
 
 pub(super) fn prepare(loaded: Loaded, config: &DataConfig) -> Result<Data, DataError> {
-    let Loaded { name, shape, classes, mut train, mut test, split_test, files, mut notes } = loaded;
+    let Loaded {
+        name,
+        shape,
+        classes,
+        mut train,
+        mut test,
+        split_test,
+        files,
+        mut notes,
+    } = loaded;
     let width: usize = shape.iter().product();
     let seed = config.split_seed;
     if train.len() > u32::MAX as usize {
-        return Err(DataError::option("data.source", "below 2^32 examples", train.len()));
+        return Err(DataError::option(
+            "data.source",
+            "below 2^32 examples",
+            train.len(),
+        ));
     }
     // Original row of each training example: label noise is tied to it.
     let mut rows: Vec<u32> = (0..train.len() as u32).collect();
 
     if split_test && test.is_none() {
         let key = "data.test_fraction";
-        test = Some(split_off(key, config.test_fraction, seed, &mut train, &mut rows, width)?);
+        test = Some(split_off(
+            key,
+            config.test_fraction,
+            seed,
+            &mut train,
+            &mut rows,
+            width,
+        )?);
     }
     let mut validation = None;
     if config.validation_fraction > 0.0 {
         let key = "data.validation_fraction";
         let fraction = config.validation_fraction;
-        validation = Some(split_off(key, fraction, seed, &mut train, &mut rows, width)?);
+        validation = Some(split_off(
+            key, fraction, seed, &mut train, &mut rows, width,
+        )?);
     }
     if let Some(subset) = config.subset {
         if subset > train.len() {
@@ -84,12 +125,24 @@ pub(super) fn prepare(loaded: Loaded, config: &DataConfig) -> Result<Data, DataE
     };
     if let Some(groups) = groups {
         let scales = Scales::fit(&train.features, width, groups);
-        let others = [&mut validation, &mut test].into_iter().filter_map(Option::as_mut);
+        let others = [&mut validation, &mut test]
+            .into_iter()
+            .filter_map(Option::as_mut);
         for part in others.chain([&mut train]) {
             scales.apply(&mut part.features, width);
         }
     }
-    Ok(Data { name, shape, classes, train, validation, test, fresh: None, files, notes })
+    Ok(Data {
+        name,
+        shape,
+        classes,
+        train,
+        validation,
+        test,
+        fresh: None,
+        files,
+        notes,
+    })
 }
 
 fn sorted(rows: &[u32]) -> Vec<u32> {
@@ -171,29 +224,36 @@ impl Scales {
     fn fit(features: &[f32], width: usize, groups: usize) -> Self {
         let size = width / groups;
         let count = (features.len() / width * size) as f64;
-        let each = |f: &mut dyn FnMut(usize, f64)| {
-            for row in features.chunks_exact(width) {
-                for (group, values) in row.chunks_exact(size).enumerate() {
-                    for &value in values {
-                        f(group, f64::from(value));
-                    }
-                }
-            }
+        let rows = || {
+            features
+                .chunks_exact(width)
+                .map(|row| row.chunks_exact(size).enumerate())
         };
-        let mut sums = vec![0.0; groups];
-        let mut bounds = vec![(f64::INFINITY, f64::NEG_INFINITY); groups];
-        each(&mut |group, value| {
-            sums[group] += value;
-            bounds[group] = (bounds[group].0.min(value), bounds[group].1.max(value));
-        });
+        let first: Vec<f32> = features
+            .iter()
+            .step_by(size)
+            .take(groups)
+            .copied()
+            .collect();
+        let (mut sums, mut constant) = (vec![0.0; groups], vec![true; groups]);
+        for (group, values) in rows().flatten() {
+            sums[group] += values.iter().map(|&value| f64::from(value)).sum::<f64>();
+            constant[group] = constant[group] && values.iter().all(|&value| value == first[group]);
+        }
         let means: Vec<f64> = sums.iter().map(|sum| sum / count).collect();
         let mut squares = vec![0.0; groups];
-        each(&mut |group, value| squares[group] += (value - means[group]).powi(2));
+        for (group, values) in rows().flatten() {
+            let mean = means[group];
+            squares[group] += values
+                .iter()
+                .map(|&value| (f64::from(value) - mean).powi(2))
+                .sum::<f64>();
+        }
         let groups = (0..groups)
             .map(|group| {
                 let deviation = (squares[group] / count).sqrt();
-                let constant = bounds[group].0 >= bounds[group].1 || deviation == 0.0;
-                (means[group], if constant { 0.0 } else { 1.0 / deviation })
+                let flat = constant[group] || deviation == 0.0;
+                (means[group], if flat { 0.0 } else { 1.0 / deviation })
             })
             .collect();
         Self { groups }

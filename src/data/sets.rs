@@ -44,7 +44,11 @@ pub struct KnownSet {
 pub(crate) const CIFAR_ARCHIVE: &str = "cifar-10-binary.tar.gz";
 
 const fn file(name: &'static str, bytes: u64, sha256: &'static str) -> SetFile {
-    SetFile { name, bytes, sha256 }
+    SetFile {
+        name,
+        bytes,
+        sha256,
+    }
 }
 
 /// All named sets but the embedded digits.
@@ -153,10 +157,12 @@ pub const SETS: [KnownSet; 3] = [
 /// # Errors
 /// If there is none; the error lists the names there are.
 pub fn find(name: &str) -> Result<&'static KnownSet, DataError> {
-    SETS.iter().find(|set| set.name == name).ok_or_else(|| DataError::UnknownSet {
-        name: name.to_owned(),
-        known: SETS.map(|set| set.name).join(", "),
-    })
+    SETS.iter()
+        .find(|set| set.name == name)
+        .ok_or_else(|| DataError::UnknownSet {
+            name: name.to_owned(),
+            known: SETS.map(|set| set.name).join(", "),
+        })
 }
 
 /// The file in one of the folders, raw or .gz, with `-` or `.` before `idx`.
@@ -164,7 +170,9 @@ pub(crate) fn locate(dirs: &[PathBuf], name: &str) -> Option<PathBuf> {
     let names = [name.to_owned(), name.replace("-idx", ".idx")];
     dirs.iter()
         .flat_map(|dir| {
-            names.iter().flat_map(move |name| [dir.join(name), dir.join(format!("{name}.gz"))])
+            names
+                .iter()
+                .flat_map(move |name| [dir.join(name), dir.join(format!("{name}.gz"))])
         })
         .find(|path| path.is_file())
 }

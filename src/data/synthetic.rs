@@ -10,7 +10,9 @@ const MOST_VALUES: usize = 1 << 33;
 /// Refuses sizes that cannot be meant.
 fn check(key: &'static str, examples: usize, dimension: usize) -> Result<(), DataError> {
     if examples > u32::MAX as usize
-        || examples.checked_mul(dimension).is_none_or(|values| values > MOST_VALUES)
+        || examples
+            .checked_mul(dimension)
+            .is_none_or(|values| values > MOST_VALUES)
     {
         return Err(DataError::option(
             key,
@@ -46,7 +48,11 @@ pub(super) fn gaussian_mixture(
     at_least("data.source.gaussian-mixture.dimension", 1, dimension)?;
     at_least("data.source.gaussian-mixture.examples", 1, examples)?;
     check("data.source.gaussian-mixture.examples", examples, dimension)?;
-    check("data.source.gaussian-mixture.test_examples", test_examples, dimension)?;
+    check(
+        "data.source.gaussian-mixture.test_examples",
+        test_examples,
+        dimension,
+    )?;
     check("data.source.gaussian-mixture.classes", classes, dimension)?;
     if !(separation.is_finite() && separation >= 0.0) {
         return Err(DataError::option(
@@ -69,13 +75,20 @@ pub(super) fn gaussian_mixture(
         for example in 0..n {
             let class = example % classes;
             let mut stream = Stream::new(seed, purpose, example as u64);
-            features.extend(means[class].iter().map(|mean| (mean + stream.normal()) as f32));
+            features.extend(
+                means[class]
+                    .iter()
+                    .map(|mean| (mean + stream.normal()) as f32),
+            );
             labels.push(class as u32);
         }
         Examples { features, labels }
     };
     let test = draw("gaussian-mixture-test", test_examples);
-    Ok((draw("gaussian-mixture-train", examples), (test_examples > 0).then_some(test)))
+    Ok((
+        draw("gaussian-mixture-train", examples),
+        (test_examples > 0).then_some(test),
+    ))
 }
 
 /// x standard normal; label = argmax of V tanh(W x / sqrt(dimension)), W and V standard normal.
@@ -92,7 +105,11 @@ pub(super) fn teacher(
     at_least("data.source.teacher.width", 1, width)?;
     at_least("data.source.teacher.examples", 1, examples)?;
     check("data.source.teacher.examples", examples, dimension)?;
-    check("data.source.teacher.test_examples", test_examples, dimension)?;
+    check(
+        "data.source.teacher.test_examples",
+        test_examples,
+        dimension,
+    )?;
     check("data.source.teacher.width", width, dimension)?;
     check("data.source.teacher.classes", classes, width)?;
     let weights = |purpose: &str, n: usize| -> Vec<f64> {
@@ -128,7 +145,10 @@ pub(super) fn teacher(
         Examples { features, labels }
     };
     let test = draw("teacher-test", test_examples);
-    Ok((draw("teacher-train", examples), (test_examples > 0).then_some(test)))
+    Ok((
+        draw("teacher-train", examples),
+        (test_examples > 0).then_some(test),
+    ))
 }
 
 /// Sizes of the noisy quadratic.

@@ -103,12 +103,20 @@ impl Estimate {
             let t = student_t_quantile(0.5 + confidence / 2.0, moments.n() - 1)?;
             Some(t * s / (moments.n() as f64).sqrt())
         });
-        Some(Self { mean: moments.mean()?, standard_deviation, half_width, n: moments.n() })
+        Some(Self {
+            mean: moments.mean()?,
+            standard_deviation,
+            half_width,
+            n: moments.n(),
+        })
     }
 
     /// The interval mean ± half width; `None` if n = 1.
     pub fn interval(&self) -> Option<Interval> {
-        self.half_width.map(|h| Interval { low: self.mean - h, high: self.mean + h })
+        self.half_width.map(|h| Interval {
+            low: self.mean - h,
+            high: self.mean + h,
+        })
     }
 }
 
@@ -174,7 +182,10 @@ pub fn bootstrap_interval<T: Clone>(
         return None;
     }
     let tail = (1.0 - confidence) / 2.0;
-    Some(Interval { low: quantile(&values, tail)?, high: quantile(&values, 1.0 - tail)? })
+    Some(Interval {
+        low: quantile(&values, tail)?,
+        high: quantile(&values, 1.0 - tail)?,
+    })
 }
 
 #[cfg(test)]
@@ -186,7 +197,12 @@ mod tests {
     }
 
     fn floats(value: &serde_json::Value) -> Vec<f64> {
-        value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect()
+        value
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|v| v.as_f64().unwrap())
+            .collect()
     }
 
     fn close(ours: f64, theirs: f64, tolerance: f64) {
@@ -212,8 +228,16 @@ mod tests {
             let confidence = case["confidence"].as_f64().unwrap();
             let estimate = Estimate::with_confidence(&values, confidence).unwrap();
             close(estimate.mean, case["mean"].as_f64().unwrap(), 1e-12);
-            close(estimate.standard_deviation.unwrap(), case["sd"].as_f64().unwrap(), 1e-7);
-            close(estimate.half_width.unwrap(), case["half_width"].as_f64().unwrap(), 1e-7);
+            close(
+                estimate.standard_deviation.unwrap(),
+                case["sd"].as_f64().unwrap(),
+                1e-7,
+            );
+            close(
+                estimate.half_width.unwrap(),
+                case["half_width"].as_f64().unwrap(),
+                1e-7,
+            );
             assert_eq!(estimate.n, values.len());
         }
     }
@@ -221,7 +245,10 @@ mod tests {
     #[test]
     fn quantiles_agree_with_numpy() {
         for case in reference()["quantiles"].as_array().unwrap() {
-            let ours = quantile(&floats(&case["values"]), case["probability"].as_f64().unwrap());
+            let ours = quantile(
+                &floats(&case["values"]),
+                case["probability"].as_f64().unwrap(),
+            );
             close(ours.unwrap(), case["value"].as_f64().unwrap(), 1e-12);
         }
     }
@@ -231,7 +258,10 @@ mod tests {
         let estimate = Estimate::of(&[0.5]).unwrap();
         assert_eq!(estimate.mean, 0.5);
         assert_eq!(estimate.n, 1);
-        assert_eq!((estimate.standard_deviation, estimate.half_width), (None, None));
+        assert_eq!(
+            (estimate.standard_deviation, estimate.half_width),
+            (None, None)
+        );
         assert_eq!(estimate.interval(), None);
         assert_eq!(Estimate::of(&[]), None);
         assert_eq!(Estimate::of(&[1.0, f64::NAN]), None);

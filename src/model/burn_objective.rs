@@ -87,11 +87,7 @@ impl<M: Network> BurnObjective<M> {
     ///
     /// # Errors
     /// If the device does not exist, or the module holds burn's `BatchNorm` or `Dropout`.
-    pub fn new(
-        network: M,
-        example_shape: &[usize],
-        device_name: &str,
-    ) -> Result<Self, ModelError> {
+    pub fn new(network: M, example_shape: &[usize], device_name: &str) -> Result<Self, ModelError> {
         let device = backend::device(device_name)?;
         let mut inspector = Inspector::default();
         network.visit(&mut inspector);
@@ -103,8 +99,13 @@ impl<M: Network> BurnObjective<M> {
             return Err(ModelError::Empty);
         }
         for (i, parameter) in layout.parameters.iter().enumerate() {
-            if layout.parameters[..i].iter().any(|p| p.name == parameter.name) {
-                return Err(ModelError::DuplicateName { name: parameter.name.clone() });
+            if layout.parameters[..i]
+                .iter()
+                .any(|p| p.name == parameter.name)
+            {
+                return Err(ModelError::DuplicateName {
+                    name: parameter.name.clone(),
+                });
             }
         }
         Ok(Self {
@@ -129,7 +130,10 @@ impl<M: Network> BurnObjective<M> {
             if self.device_name == "flex" {
                 ObjectiveError::Panicked { message }
             } else {
-                ObjectiveError::Device { device: self.device_name.clone(), message }
+                ObjectiveError::Device {
+                    device: self.device_name.clone(),
+                    message,
+                }
             }
         })
     }
@@ -158,7 +162,12 @@ struct Inspector {
 impl Inspector {
     fn refuse(&mut self, layer: &'static str, reason: &'static str, hint: &'static str) {
         let path = self.path.join(".");
-        self.refused.get_or_insert(ModelError::Layer { layer, path, reason, hint });
+        self.refused.get_or_insert(ModelError::Layer {
+            layer,
+            path,
+            reason,
+            hint,
+        });
     }
 }
 
@@ -227,7 +236,10 @@ impl ModuleVisitor for Inspector {
                 _ => {}
             }
         }
-        self.foreign.push(Foreign { transposed, fan_in: self.layer_fan_in });
+        self.foreign.push(Foreign {
+            transposed,
+            fan_in: self.layer_fan_in,
+        });
         self.layout.push(name.join("."), &shape, role);
     }
 }
@@ -292,7 +304,9 @@ impl<M: Network, F: BurnScalar> Objective<F> for BurnObjective<M> {
         let mut values = Vec::with_capacity(self.layout.len());
         for (i, parameter) in self.layout.parameters.iter().enumerate() {
             let mut stream = Stream::new(seed, "initial-weights", i as u64);
-            let own = self.network.initialize(parameter, self.foreign[i].fan_in, &mut stream);
+            let own = self
+                .network
+                .initialize(parameter, self.foreign[i].fan_in, &mut stream);
             values.extend(own.into_iter().map(F::from_f64));
         }
         values
@@ -307,7 +321,11 @@ impl<M: Network, F: BurnScalar> Objective<F> for BurnObjective<M> {
     /// keep two cores busy; pieces of 256 already use a core as well as larger ones do.
     fn default_micro_batch(&self, shard: usize) -> usize {
         let smallest = (20_000_000 / (6 * self.layout.len())).clamp(16, 256);
-        if shard < 2 * smallest { shard } else { shard.div_ceil(2).clamp(smallest, 256) }
+        if shard < 2 * smallest {
+            shard
+        } else {
+            shard.div_ceil(2).clamp(smallest, 256)
+        }
     }
 
     fn at<'a>(&'a self, parameters: &[F]) -> Result<Box<dyn Point<F> + 'a>, ObjectiveError> {
@@ -329,7 +347,10 @@ impl<M: Network, F: BurnScalar> Objective<F> for BurnObjective<M> {
                 })
                 .collect()
         })?;
-        Ok(Box::new(BurnPoint { objective: self, tensors }))
+        Ok(Box::new(BurnPoint {
+            objective: self,
+            tensors,
+        }))
     }
 }
 
@@ -340,7 +361,11 @@ struct BurnPoint<'a, M> {
 
 impl<M: Network> BurnPoint<'_, M> {
     fn network(&self, differentiate: bool) -> M {
-        let mut fill = Fill { tensors: &self.tensors, next: 0, differentiate };
+        let mut fill = Fill {
+            tensors: &self.tensors,
+            next: 0,
+            differentiate,
+        };
         self.objective.network.clone().map(&mut fill)
     }
 
@@ -429,7 +454,11 @@ impl<M: Network, F: BurnScalar> Point<F> for BurnPoint<'_, M> {
             let data = outputs.clone().into_data();
             let scores: Vec<f64> = data.iter::<f64>().collect();
             let classes = scores.chunks_exact(scores.len() / n).map(largest).collect();
-            let losses = network.losses(outputs, labels).into_data().iter::<f64>().collect();
+            let losses = network
+                .losses(outputs, labels)
+                .into_data()
+                .iter::<f64>()
+                .collect();
             Predictions { losses, classes }
         })
     }

@@ -17,7 +17,9 @@ pub struct SoftmaxRegression {
 impl SoftmaxRegression {
     /// A model for `features` features and `classes` classes.
     pub fn new(features: usize, classes: usize, device: &Device) -> Self {
-        Self { linear: LinearConfig::new(features, classes).init(device) }
+        Self {
+            linear: LinearConfig::new(features, classes).init(device),
+        }
     }
 }
 
@@ -47,8 +49,10 @@ impl Mlp {
     ) -> Self {
         let inputs = std::iter::once(features).chain(widths.iter().copied());
         let outputs = widths.iter().copied().chain(std::iter::once(classes));
-        let layers =
-            inputs.zip(outputs).map(|(i, o)| LinearConfig::new(i, o).init(device)).collect();
+        let layers = inputs
+            .zip(outputs)
+            .map(|(i, o)| LinearConfig::new(i, o).init(device))
+            .collect();
         Self { layers, activation }
     }
 }

@@ -22,7 +22,10 @@ pub trait Network: Module + Sync + 'static {
 
     /// Loss of each example, shape [examples]. Default: cross-entropy of softmax(outputs), in nats.
     fn losses(&self, outputs: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
-        log_softmax(outputs, 1).gather(1, labels.unsqueeze_dim(1)).squeeze_dim(1).neg()
+        log_softmax(outputs, 1)
+            .gather(1, labels.unsqueeze_dim(1))
+            .squeeze_dim(1)
+            .neg()
     }
 
     /// Initial values of one parameter, drawn from its own stream. Default: PyTorch's for dense
@@ -48,7 +51,9 @@ pub(crate) fn default_initialization(
         Role::Embedding => (0..n).map(|_| stream.normal()).collect(),
         Role::Dense | Role::Convolution | Role::Bias | Role::Other => {
             let bound = 1.0 / (fan_in.max(1) as f64).sqrt();
-            (0..n).map(|_| bound * (2.0 * stream.uniform() - 1.0)).collect()
+            (0..n)
+                .map(|_| bound * (2.0 * stream.uniform() - 1.0))
+                .collect()
         }
     }
 }

@@ -48,7 +48,10 @@ impl BatchNormalization {
                 let of = |values: &[f64]| {
                     let device = input.device();
                     let data = burn::tensor::TensorData::new(values.to_vec(), [1, channels, 1, 1]);
-                    Tensor::<4>::from_data(data.convert_dtype(input.dtype()), (&device, input.dtype()))
+                    Tensor::<4>::from_data(
+                        data.convert_dtype(input.dtype()),
+                        (&device, input.dtype()),
+                    )
                 };
                 let statistics = &statistics[layer];
                 let (mean, variance) = (of(&statistics.mean), of(&statistics.variance));
@@ -76,7 +79,8 @@ impl BatchNormalization {
                 start += size;
                 let [_, channels, height, width] = part.dims();
                 let grouped = part.reshape([1, size, channels, height * width]);
-                self.normalize(grouped, size, pass).reshape([size, channels, height, width])
+                self.normalize(grouped, size, pass)
+                    .reshape([size, channels, height, width])
             })
             .collect();
         Tensor::cat(parts, 0)
@@ -85,11 +89,13 @@ impl BatchNormalization {
     /// Normalizes [groups, examples, channels, positions], each group on its own.
     fn normalize(&self, input: Tensor<4>, size: usize, pass: &mut Forward<'_>) -> Tensor<4> {
         let mean = input.clone().mean_dim(1).mean_dim(3);
-        let variance = (input.clone() - mean.clone()).powi_scalar(2).mean_dim(1).mean_dim(3);
+        let variance = (input.clone() - mean.clone())
+            .powi_scalar(2)
+            .mean_dim(1)
+            .mean_dim(3);
         if let Some(record) = &mut pass.record {
-            let host = |tensor: Tensor<4>| -> Vec<f64> {
-                tensor.into_data().iter::<f64>().collect()
-            };
+            let host =
+                |tensor: Tensor<4>| -> Vec<f64> { tensor.into_data().iter::<f64>().collect() };
             let [groups, _, channels, _] = mean.dims();
             let (means, variances) = (host(mean.clone()), host(variance.clone()));
             for group in 0..groups {

@@ -70,9 +70,9 @@ impl BuildContext<'_> {
     pub fn option_f64(&self, name: &str, default: f64) -> Result<f64, BuildError> {
         match self.options.get(name) {
             None => Ok(default),
-            Some(value) => {
-                value.as_f64().ok_or_else(|| BuildError::option(name, "a number", value))
-            }
+            Some(value) => value
+                .as_f64()
+                .ok_or_else(|| BuildError::option(name, "a number", value)),
         }
     }
 }
@@ -130,7 +130,11 @@ pub enum BuildError {
 
 impl BuildError {
     fn option(name: &str, expected: &'static str, found: &Value) -> Self {
-        Self::Option { name: name.to_owned(), expected, found: found.to_string() }
+        Self::Option {
+            name: name.to_owned(),
+            expected,
+            found: found.to_string(),
+        }
     }
 }
 
@@ -145,7 +149,9 @@ pub struct Registry {
 
 impl std::fmt::Debug for Registry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Registry").field("custom", &self.custom.keys()).finish()
+        f.debug_struct("Registry")
+            .field("custom", &self.custom.keys())
+            .finish()
     }
 }
 
@@ -167,9 +173,15 @@ impl Registry {
     ) -> Self {
         let own_name = name.to_owned();
         let builder: Builder = Box::new(move |context, device| {
-            let network = build(context)
-                .map_err(|source| BuildError::Custom { name: own_name.clone(), source })?;
-            Ok(Box::new(BurnObjective::new(network, context.example_shape, device)?))
+            let network = build(context).map_err(|source| BuildError::Custom {
+                name: own_name.clone(),
+                source,
+            })?;
+            Ok(Box::new(BurnObjective::new(
+                network,
+                context.example_shape,
+                device,
+            )?))
         });
         self.custom.insert(name.to_owned(), builder);
         self
@@ -225,26 +237,37 @@ impl Registry {
                 Box::new(BurnObjective::new(network, &data.shape, device_name)?)
             }
             ModelConfig::Resnet { depth, width } => {
-                let [channels, _, _] = image(4)
-                    .ok_or_else(|| mismatch("resnet", "images of at least 4x4 pixels"))?;
+                let [channels, _, _] =
+                    image(4).ok_or_else(|| mismatch("resnet", "images of at least 4x4 pixels"))?;
                 let network = CifarResnet::new(channels, *depth, *width, data.classes, &device);
                 Box::new(BurnObjective::new(network, &data.shape, device_name)?)
             }
             ModelConfig::NoisyQuadratic {} => {
                 let DataSource::NoisyQuadratic { dimension, .. } = config.data.source else {
-                    return Err(mismatch("noisy-quadratic", "data.source = \"noisy-quadratic\""));
+                    return Err(mismatch(
+                        "noisy-quadratic",
+                        "data.source = \"noisy-quadratic\"",
+                    ));
                 };
                 Box::new(NoisyQuadratic::new(dimension, config.data.split_seed))
             }
             ModelConfig::Custom { name, .. } => {
                 let Some(builder) = self.custom.get(name) else {
                     let names: Vec<&str> = self.custom.keys().map(String::as_str).collect();
-                    let known =
-                        if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-                    let hint = nearest(name, names.iter().copied()).map_or_else(String::new, |close| {
-                        format!("\nhint: did you mean \"{close}\"?")
+                    let known = if names.is_empty() {
+                        "none".to_owned()
+                    } else {
+                        names.join(", ")
+                    };
+                    let hint = nearest(name, names.iter().copied())
+                        .map_or_else(String::new, |close| {
+                            format!("\nhint: did you mean \"{close}\"?")
+                        });
+                    return Err(BuildError::Unknown {
+                        name: name.clone(),
+                        known,
+                        hint,
                     });
-                    return Err(BuildError::Unknown { name: name.clone(), known, hint });
                 };
                 return builder(&context, device_name);
             }

@@ -58,7 +58,11 @@ impl BasicBlock {
     fn forward(&self, input: Tensor<4>, pass: &mut Forward<'_>) -> Tensor<4> {
         let hidden = relu(self.bn1.forward(self.conv1.forward(input.clone()), pass));
         let hidden = self.bn2.forward(self.conv2.forward(hidden), pass);
-        let shortcut = if self.stride == 1 { input } else { shortcut(input, hidden.dims()) };
+        let shortcut = if self.stride == 1 {
+            input
+        } else {
+            shortcut(input, hidden.dims())
+        };
         relu(hidden + shortcut)
     }
 }
@@ -122,7 +126,11 @@ impl Network for CifarResnet {
     fn initialize(&self, parameter: &Parameter, fan_in: usize, stream: &mut Stream) -> Vec<f64> {
         if parameter.role == Role::Convolution {
             let deviation = (2.0 / fan_in as f64).sqrt();
-            return parameter.range.clone().map(|_| deviation * stream.normal()).collect();
+            return parameter
+                .range
+                .clone()
+                .map(|_| deviation * stream.normal())
+                .collect();
         }
         default_initialization(parameter, fan_in, stream)
     }

@@ -52,16 +52,26 @@ pub enum WeightsError {
 }
 
 fn dtype<F: Scalar>() -> Dtype {
-    if F::BYTES == 4 { Dtype::F32 } else { Dtype::F64 }
+    if F::BYTES == 4 {
+        Dtype::F32
+    } else {
+        Dtype::F64
+    }
 }
 
 fn foreign_shape(shape: &[usize], transposed: bool) -> Vec<usize> {
-    if transposed { shape.iter().rev().copied().collect() } else { shape.to_vec() }
+    if transposed {
+        shape.iter().rev().copied().collect()
+    } else {
+        shape.to_vec()
+    }
 }
 
 /// [rows, columns] to [columns, rows], row-major.
 fn transpose<T: Copy>(values: &[T], rows: usize, columns: usize) -> Vec<T> {
-    (0..columns).flat_map(|c| (0..rows).map(move |r| values[r * columns + c])).collect()
+    (0..columns)
+        .flat_map(|c| (0..rows).map(move |r| values[r * columns + c]))
+        .collect()
 }
 
 /// The bytes of a safetensors file with these parameters and inference statistics.
@@ -87,12 +97,23 @@ pub fn to_bytes<F: Scalar>(
             [rows, columns] if transposed => bytes(&transpose(values, rows, columns)),
             _ => bytes(values),
         };
-        tensors.push((parameter.name.clone(), foreign_shape(&parameter.shape, transposed), data));
+        tensors.push((
+            parameter.name.clone(),
+            foreign_shape(&parameter.shape, transposed),
+            data,
+        ));
     }
     for layer in statistics {
-        for (name, values) in [("running_mean", &layer.mean), ("running_var", &layer.variance)] {
+        for (name, values) in [
+            ("running_mean", &layer.mean),
+            ("running_var", &layer.variance),
+        ] {
             let values: Vec<F> = values.iter().map(|&v| F::from_f64(v)).collect();
-            tensors.push((format!("{}.{name}", layer.name), vec![values.len()], bytes(&values)));
+            tensors.push((
+                format!("{}.{name}", layer.name),
+                vec![values.len()],
+                bytes(&values),
+            ));
         }
     }
     let views = tensors
@@ -140,8 +161,13 @@ pub fn from_bytes<F: Scalar>(
     }
     let mut statistics = Vec::new();
     for parameter in &layout.parameters {
-        let Some(layer) = parameter.name.strip_suffix(".weight") else { continue };
-        let names = [format!("{layer}.running_mean"), format!("{layer}.running_var")];
+        let Some(layer) = parameter.name.strip_suffix(".weight") else {
+            continue;
+        };
+        let names = [
+            format!("{layer}.running_mean"),
+            format!("{layer}.running_var"),
+        ];
         let (Ok(mean), Ok(variance)) = (file.tensor(&names[0]), file.tensor(&names[1])) else {
             continue;
         };
@@ -159,7 +185,9 @@ pub fn from_bytes<F: Scalar>(
         .collect();
     if !unexpected.is_empty() {
         unexpected.sort_unstable();
-        return Err(WeightsError::Unexpected { names: unexpected.join(", ") });
+        return Err(WeightsError::Unexpected {
+            names: unexpected.join(", "),
+        });
     }
     Ok((parameters, statistics))
 }
@@ -179,7 +207,10 @@ fn read<F: Scalar>(
         found,
     };
     if tensor.shape() != shape {
-        return Err(mismatch(format!("shape {shape:?}"), format!("shape {:?}", tensor.shape())));
+        return Err(mismatch(
+            format!("shape {shape:?}"),
+            format!("shape {:?}", tensor.shape()),
+        ));
     }
     let data = tensor.data();
     match tensor.dtype() {
@@ -187,9 +218,13 @@ fn read<F: Scalar>(
             .chunks_exact(4)
             .map(|c| F::from_f64(f64::from(f32::from_le_slice(c))))
             .collect()),
-        Dtype::F64 => {
-            Ok(data.chunks_exact(8).map(|c| F::from_f64(f64::from_le_slice(c))).collect())
-        }
-        other => Err(mismatch("type F32 or F64".to_owned(), format!("type {other:?}"))),
+        Dtype::F64 => Ok(data
+            .chunks_exact(8)
+            .map(|c| F::from_f64(f64::from_le_slice(c)))
+            .collect()),
+        other => Err(mismatch(
+            "type F32 or F64".to_owned(),
+            format!("type {other:?}"),
+        )),
     }
 }

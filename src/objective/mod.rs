@@ -207,7 +207,12 @@ pub fn population_statistics(groups: &[GroupMoments]) -> Vec<LayerStatistics> {
             let total: f64 = own.iter().map(|g| g.examples as f64).sum();
             let channels = own[0].mean.len();
             let mean: Vec<f64> = (0..channels)
-                .map(|c| own.iter().map(|g| g.examples as f64 * g.mean[c]).sum::<f64>() / total)
+                .map(|c| {
+                    own.iter()
+                        .map(|g| g.examples as f64 * g.mean[c])
+                        .sum::<f64>()
+                        / total
+                })
                 .collect();
             let variance = (0..channels)
                 .map(|c| {
@@ -219,7 +224,11 @@ pub fn population_statistics(groups: &[GroupMoments]) -> Vec<LayerStatistics> {
                         / total
                 })
                 .collect();
-            LayerStatistics { name: name.to_owned(), mean, variance }
+            LayerStatistics {
+                name: name.to_owned(),
+                mean,
+                variance,
+            }
         })
         .collect()
 }

@@ -23,7 +23,11 @@ impl NoisyQuadratic {
         let mut layout = Layout::default();
         layout.push("theta", &[dimension], Role::Other);
         let eigenvalues = (1..=dimension).map(|i| 1.0 / i as f64).collect();
-        Self { layout, eigenvalues, noise_seed }
+        Self {
+            layout,
+            eigenvalues,
+            noise_seed,
+        }
     }
 }
 
@@ -34,7 +38,10 @@ impl<F: Scalar> Objective<F> for NoisyQuadratic {
 
     fn initial(&self, seed: u64) -> Vec<F> {
         let mut stream = Stream::new(seed, "initial-weights", 0);
-        self.eigenvalues.iter().map(|_| F::from_f64(stream.normal())).collect()
+        self.eigenvalues
+            .iter()
+            .map(|_| F::from_f64(stream.normal()))
+            .collect()
     }
 
     fn at<'a>(&'a self, parameters: &[F]) -> Result<Box<dyn Point<F> + 'a>, ObjectiveError> {
@@ -57,12 +64,21 @@ struct QuadraticPoint<'a> {
 
 impl QuadraticPoint<'_> {
     fn expected(&self) -> f64 {
-        0.5 * self.model.eigenvalues.iter().zip(&self.theta).map(|(h, t)| h * t * t).sum::<f64>()
+        0.5 * self
+            .model
+            .eigenvalues
+            .iter()
+            .zip(&self.theta)
+            .map(|(h, t)| h * t * t)
+            .sum::<f64>()
     }
 
     fn noise(&self, id: u64) -> impl Iterator<Item = f64> + '_ {
         let mut stream = Stream::new(self.model.noise_seed, "quadratic-noise", id);
-        self.model.eigenvalues.iter().map(move |h| h.sqrt() * stream.normal())
+        self.model
+            .eigenvalues
+            .iter()
+            .map(move |h| h.sqrt() * stream.normal())
     }
 }
 
@@ -98,9 +114,19 @@ impl<F: Scalar> Point<F> for QuadraticPoint<'_> {
         let losses = batch
             .ids
             .iter()
-            .map(|&id| expected + self.noise(id).zip(&self.theta).map(|(n, t)| n * t).sum::<f64>())
+            .map(|&id| {
+                expected
+                    + self
+                        .noise(id)
+                        .zip(&self.theta)
+                        .map(|(n, t)| n * t)
+                        .sum::<f64>()
+            })
             .collect();
-        Ok(Predictions { losses, classes: Vec::new() })
+        Ok(Predictions {
+            losses,
+            classes: Vec::new(),
+        })
     }
 
     fn expected_loss(&self) -> Option<f64> {
@@ -114,7 +140,12 @@ mod tests {
 
     fn batch(ids: std::ops::Range<u64>) -> Batch<f64> {
         let n = (ids.end - ids.start) as usize;
-        Batch { features: Vec::new(), labels: Vec::new(), ids: ids.collect(), groups: vec![n] }
+        Batch {
+            features: Vec::new(),
+            labels: Vec::new(),
+            ids: ids.collect(),
+            groups: vec![n],
+        }
     }
 
     #[test]
@@ -123,7 +154,10 @@ mod tests {
         let theta: Vec<f64> = Objective::<f64>::initial(&model, 1);
         let mut gradient = vec![0.0; 5];
         let loss_at = |t: &[f64]| {
-            model.at(t).unwrap().gradient(batch(0..7), StatisticsMode::Batch, 1.0, &mut [0.0; 5])
+            model
+                .at(t)
+                .unwrap()
+                .gradient(batch(0..7), StatisticsMode::Batch, 1.0, &mut [0.0; 5])
         };
         model
             .at(&theta)
@@ -135,7 +169,11 @@ mod tests {
             up[i] += 1e-6;
             down[i] -= 1e-6;
             let slope = (loss_at(&up).unwrap() - loss_at(&down).unwrap()) / 2e-6;
-            assert!((slope - gradient[i]).abs() < 1e-8, "{slope} against {}", gradient[i]);
+            assert!(
+                (slope - gradient[i]).abs() < 1e-8,
+                "{slope} against {}",
+                gradient[i]
+            );
         }
     }
 
@@ -147,7 +185,9 @@ mod tests {
         let mut squares = [0.0; 3];
         for id in 0..n {
             let mut gradient = [0.0; 3];
-            point.gradient(batch(id..id + 1), StatisticsMode::Batch, 1.0, &mut gradient).unwrap();
+            point
+                .gradient(batch(id..id + 1), StatisticsMode::Batch, 1.0, &mut gradient)
+                .unwrap();
             for (s, g) in squares.iter_mut().zip(gradient) {
                 *s += g * g / n as f64;
             }

@@ -92,13 +92,14 @@ fn measured_rates(plan: &Plan, folder: &StudyFolder, runner: &dyn TrialRunner) -
         let Some(&seconds) = seconds.get(&spec.id) else {
             continue;
         };
-        if let TrialState::Done(result) = folder.state(&spec.id, runner.files()) {
-            if result.outcome.steps > 0 && result.outcome.status != Status::Failed {
-                let sum = sums
-                    .entry((task(spec), spec.config.global_batch()))
-                    .or_default();
-                *sum = (sum.0 + seconds, sum.1 + result.outcome.steps, sum.2 + 1);
-            }
+        if let TrialState::Done(result) = folder.state(&spec.id, runner.files())
+            && result.outcome.steps > 0
+            && result.outcome.status != Status::Failed
+        {
+            let sum = sums
+                .entry((task(spec), spec.config.global_batch()))
+                .or_default();
+            *sum = (sum.0 + seconds, sum.1 + result.outcome.steps, sum.2 + 1);
         }
     }
     let rate = |((task, batch), (seconds, updates, trials))| Rate {

@@ -111,11 +111,11 @@ impl StudyFolder {
             return TrialState::Damaged(format!("{shown}: the result of another trial, {found:?}"));
         }
         // A trial that failed may have done so before it had any.
-        if result.outcome.status != Status::Failed {
-            if let Some(missing) = files.iter().find(|file| !store::exists(&folder.join(file))) {
-                let shown = folder.display();
-                return TrialState::Damaged(format!("{shown}: has a result, but no {missing}"));
-            }
+        if result.outcome.status != Status::Failed
+            && let Some(missing) = files.iter().find(|file| !store::exists(&folder.join(file)))
+        {
+            let shown = folder.display();
+            return TrialState::Damaged(format!("{shown}: has a result, but no {missing}"));
         }
         TrialState::Done(result)
     }

@@ -33,6 +33,7 @@ mod record;
 mod runner;
 mod status;
 mod tables;
+mod trainer;
 
 pub use error::{BoxError, StudyError};
 pub use estimate::{Basis, Estimate, estimate};
@@ -42,3 +43,4 @@ pub use plan::{Plan, Selection, label};
 pub use record::{AxisRecord, StudyRecord, TrialRecord, TrialResult};
 pub use runner::{TrialControl, TrialError, TrialProgress, TrialRunner};
 pub use status::{StudyStatus, TrialStatus, status};
+pub use trainer::Trainer;

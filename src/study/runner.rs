@@ -144,3 +144,43 @@ pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    enum Outer {
+        #[error(transparent)]
+        Through(StoreError),
+        #[error("while writing")]
+        Around(#[source] StoreError),
+    }
+
+    fn store_error(kind: ErrorKind) -> StoreError {
+        StoreError::Io {
+            action: "write",
+            path: "a".into(),
+            error: kind.into(),
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_the_machines_fault_however_it_is_wrapped() {
+        for wrap in [Outer::Through, Outer::Around] {
+            let full = wrap(store_error(ErrorKind::StorageFull));
+            assert!(matches!(TrialError::from(full), TrialError::Environment(_)));
+            let missing = wrap(store_error(ErrorKind::NotFound));
+            assert!(matches!(TrialError::from(missing), TrialError::Failed(_)));
+        }
+    }
+
+    #[test]
+    fn a_chain_says_each_source_once() {
+        let error = Outer::Around(store_error(ErrorKind::NotFound));
+        assert_eq!(
+            chain(&error),
+            "while writing: cannot write a: entity not found"
+        );
+    }
+}

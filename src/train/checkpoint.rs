@@ -40,6 +40,13 @@ pub enum CheckpointError {
     },
 }
 
+impl CheckpointError {
+    /// Whether the file is broken, rather than another trial's.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Broken { .. })
+    }
+}
+
 /// The part of a checkpoint that is not vectors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -80,18 +87,35 @@ pub(super) fn write<'a, F: Scalar>(
         values.iter().for_each(|v| v.append_le_bytes(&mut bytes));
         bytes
     };
-    let dtype = if F::BYTES == 4 { Dtype::F32 } else { Dtype::F64 };
-    let mut tensors = vec![("parameters".to_owned(), dtype, parameters.len(), bytes(parameters))];
+    let dtype = if F::BYTES == 4 {
+        Dtype::F32
+    } else {
+        Dtype::F64
+    };
+    let mut tensors = vec![(
+        "parameters".to_owned(),
+        dtype,
+        parameters.len(),
+        bytes(parameters),
+    )];
     for (name, values) in state {
         tensors.push((format!("state.{name}"), dtype, values.len(), bytes(values)));
     }
     for (name, table) in ["steps.csv", "evaluations.csv"].into_iter().zip(tables) {
-        tensors.push((name.to_owned(), Dtype::U8, table.len(), table.as_bytes().to_vec()));
+        tensors.push((
+            name.to_owned(),
+            Dtype::U8,
+            table.len(),
+            table.as_bytes().to_vec(),
+        ));
     }
     let views: Vec<(&str, TensorView<'_>)> = tensors
         .iter()
         .filter_map(|(name, dtype, length, data)| {
-            Some((name.as_str(), TensorView::new(*dtype, vec![*length], data).ok()?))
+            Some((
+                name.as_str(),
+                TensorView::new(*dtype, vec![*length], data).ok()?,
+            ))
         })
         .collect();
     // One entry only: more would be written in the order of a hash map.
@@ -112,16 +136,17 @@ pub(super) fn read<F: Scalar>(
         return Ok(None);
     }
     let bytes = store::read(path)?;
-    let broken = |message: String| CheckpointError::Broken { path: path.to_owned(), message };
-    let (_, header) =
-        SafeTensors::read_metadata(&bytes).map_err(|e| broken(e.to_string()))?;
+    let broken = |message: String| CheckpointError::Broken {
+        path: path.to_owned(),
+        message,
+    };
+    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| broken(e.to_string()))?;
     let progress = header
         .metadata()
         .as_ref()
         .and_then(|m| m.get(KEY))
         .ok_or_else(|| broken("no batchlab metadata".to_owned()))?;
-    let progress: Progress =
-        serde_json::from_str(progress).map_err(|e| broken(e.to_string()))?;
+    let progress: Progress = serde_json::from_str(progress).map_err(|e| broken(e.to_string()))?;
     if progress.run_id != run_id {
         return Err(CheckpointError::OtherConfig {
             path: path.to_owned(),

@@ -13,9 +13,10 @@ mod trial;
 pub use checkpoint::CheckpointError;
 pub use outcome::{Evaluation, Status, TargetOutcome, TrialOutcome};
 pub use pool::Pool;
-pub use session::{Session, Setup, StepReport};
+pub use session::{Session, Setup, StepReport, check_groups};
 pub use trial::{Control, Places, run_trial};
 
+use crate::config::ConfigError;
 use crate::objective::ObjectiveError;
 use crate::optim::OptimError;
 use crate::schedule::ScheduleError;
@@ -25,16 +26,19 @@ use crate::store::StoreError;
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
     /// The config does not go with the data.
-    #[error("{key}: expected {expected}, found {found}\nhint: {hint}")]
-    Config {
-        /// The key.
-        key: &'static str,
-        /// What it should be.
-        expected: String,
-        /// What it is.
-        found: String,
-        /// What would be right.
-        hint: String,
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Batch normalization needs each worker's whole shard in one pass.
+    #[error(
+        "train.micro_batch: expected at least the local batch of {local_batch}, because batch \
+         normalization needs each worker's whole shard in one pass; found {micro_batch}\n\
+         hint: leave train.micro_batch out, or use more workers"
+    )]
+    MicroBatch {
+        /// Examples of one worker.
+        local_batch: usize,
+        /// The configured micro-batch.
+        micro_batch: usize,
     },
     /// The learning-rate schedule is impossible.
     #[error(transparent)]

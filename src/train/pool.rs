@@ -46,14 +46,18 @@ impl<'env> Pool<'env> {
     pub fn with<R>(threads: usize, body: impl FnOnce(&Pool<'env>) -> R) -> R {
         thread::scope(|scope| {
             let helpers = (1..threads)
-                .map(|_| {
+                .filter_map(|i| {
                     let (sender, receiver) = channel::<Arc<Job<'env>>>();
-                    scope.spawn(move || {
-                        while let Some(job) = next_job(&receiver) {
-                            job.help();
-                        }
-                    });
-                    sender
+                    // A thread that the system refuses is one helper less, not an error.
+                    thread::Builder::new()
+                        .name(format!("trial worker, helper {i}"))
+                        .spawn_scoped(scope, move || {
+                            while let Some(job) = next_job(&receiver) {
+                                job.help();
+                            }
+                        })
+                        .ok()
+                        .map(|_| sender)
                 })
                 .collect();
             body(&Pool { helpers })

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::thread;
 
+use super::TrainError;
 use super::outcome::Evaluation;
 use super::pool::Pool;
-use super::TrainError;
 use crate::collective::{OrderedTree, Root};
 use crate::config::{Split, TrialConfig};
 use crate::data::order::{Order, pieces, shards};
@@ -50,14 +50,7 @@ impl Setup {
         let global_batch = config.global_batch();
         let fresh = data.fresh.as_ref();
         let examples = fresh.map_or(data.train.len(), |f| f.epoch_examples);
-        if global_batch > examples && fresh.is_none() {
-            return Err(TrainError::Config {
-                key: "train.global_batch",
-                expected: format!("at most the {examples} training examples"),
-                found: global_batch.to_string(),
-                hint: format!("set it to {examples} or less (full batch: {examples})"),
-            });
-        }
+        config.validate_against_data(examples)?;
         let order = if fresh.is_some() {
             Order::fresh(config.seed, examples, global_batch)
         } else {
@@ -75,18 +68,44 @@ impl Setup {
             }
             _ => 0,
         };
-        if total_steps == 0 {
-            return Err(TrainError::Config {
-                key: "train.epochs, train.steps or train.examples",
-                expected: "a budget of at least one update".to_owned(),
-                found: format!("less than one batch of {global_batch} examples"),
-                hint: "raise the budget or lower train.global_batch".to_owned(),
-            });
-        }
-        let rate =
-            LearningRate::new(&config.learning_rate, global_batch, total_steps, steps_per_epoch)?;
-        Ok(Self { order, rate, total_steps, steps_per_epoch, global_batch })
+        let rate = LearningRate::new(
+            &config.learning_rate,
+            global_batch,
+            total_steps,
+            steps_per_epoch,
+        )?;
+        Ok(Self {
+            order,
+            rate,
+            total_steps,
+            steps_per_epoch,
+            global_batch,
+        })
     }
+}
+
+/// Checks that each worker's shard can be one group of batch statistics, where the model has any.
+///
+/// # Errors
+/// If a shard has one example, or a micro-batch would cut it.
+pub fn check_groups(config: &TrialConfig, has_batch_statistics: bool) -> Result<(), TrainError> {
+    let (global_batch, workers) = (config.global_batch(), config.train.workers);
+    let local_batch = global_batch.div_ceil(workers);
+    if !has_batch_statistics {
+        return Ok(());
+    }
+    if let Some(micro_batch) = config.train.micro_batch
+        && micro_batch < local_batch
+    {
+        return Err(TrainError::MicroBatch {
+            local_batch,
+            micro_batch,
+        });
+    }
+    if global_batch < 2 * workers {
+        return Err(ObjectiveError::GroupOfOne.into());
+    }
+    Ok(())
 }
 
 /// What one update did.
@@ -139,26 +158,11 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         let parameters = objective.initial(config.seed);
         let state = optimizer.initial_state();
         let shard = setup.global_batch.div_ceil(config.train.workers);
-        let micro_batch =
-            config.train.micro_batch.unwrap_or_else(|| objective.default_micro_batch(shard));
-        if objective.has_batch_statistics() {
-            if let Some(micro) = config.train.micro_batch
-                && micro < shard
-            {
-                return Err(TrainError::Config {
-                    key: "train.micro_batch",
-                    expected: format!(
-                        "at least the local batch of {shard}: batch normalization needs each \
-                         worker's whole shard in one pass"
-                    ),
-                    found: micro.to_string(),
-                    hint: "leave train.micro_batch out, or use more workers".to_owned(),
-                });
-            }
-            if setup.global_batch < 2 * config.train.workers {
-                return Err(ObjectiveError::GroupOfOne.into());
-            }
-        }
+        let micro_batch = config
+            .train
+            .micro_batch
+            .unwrap_or_else(|| objective.default_micro_batch(shard));
+        check_groups(config, objective.has_batch_statistics())?;
         let tree = Arc::new(OrderedTree::new(parameters.len()));
         Ok(Self {
             config,
@@ -192,7 +196,11 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
 
     /// The optimizer's state vectors, with their names.
     pub fn state(&self) -> impl Iterator<Item = (&'static str, &[F])> {
-        self.optimizer.slots().iter().copied().zip(self.state.iter().map(Vec::as_slice))
+        self.optimizer
+            .slots()
+            .iter()
+            .copied()
+            .zip(self.state.iter().map(Vec::as_slice))
     }
 
     /// Names of the optimizer's state vectors.
@@ -205,7 +213,11 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     /// # Panics
     /// If the lengths do not fit.
     pub fn restore(&mut self, step: u64, parameters: Vec<F>, state: Vec<Vec<F>>) {
-        assert_eq!(parameters.len(), self.parameters.len(), "parameters of another model");
+        assert_eq!(
+            parameters.len(),
+            self.parameters.len(),
+            "parameters of another model"
+        );
         assert_eq!(state.len(), self.state.len(), "state of another optimizer");
         self.step = step;
         self.parameters = parameters;
@@ -217,19 +229,30 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     /// # Panics
     /// If the length does not fit.
     pub fn set_parameters(&mut self, parameters: Vec<F>) {
-        assert_eq!(parameters.len(), self.parameters.len(), "parameters of another model");
+        assert_eq!(
+            parameters.len(),
+            self.parameters.len(),
+            "parameters of another model"
+        );
         self.parameters = parameters;
     }
 
     /// The pieces of a batch: shards, cut where they are larger than the micro-batch. Each shard
     /// is one group of batch statistics, so a batch-normalized model keeps it whole.
     fn leaves(&self, examples: usize) -> Vec<Leaf> {
-        let whole = |range: std::ops::Range<usize>| Leaf { groups: vec![range.len()], range };
+        let whole = |range: std::ops::Range<usize>| Leaf {
+            groups: vec![range.len()],
+            range,
+        };
         let shards = shards(examples, self.config.train.workers);
         if self.objective.has_batch_statistics() {
             return shards.into_iter().map(whole).collect();
         }
-        shards.iter().flat_map(|shard| pieces(shard, self.micro_batch)).map(whole).collect()
+        shards
+            .iter()
+            .flat_map(|shard| pieces(shard, self.micro_batch))
+            .map(whole)
+            .collect()
     }
 
     /// Makes the next update and reports the loss before it. A loss that is not finite is
@@ -264,7 +287,11 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             self.tree.give_back(right);
         }
         self.step += 1;
-        Ok(StepReport { loss, lr, examples: total })
+        Ok(StepReport {
+            loss,
+            lr,
+            examples: total,
+        })
     }
 
     /// Losses of the leaves and the root of their gradients' tree.
@@ -304,7 +331,10 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             root = root.or(completed);
         }
         root.map(|root| (losses, root)).ok_or_else(|| {
-            ObjectiveError::Panicked { message: "a piece of the batch was lost".to_owned() }.into()
+            ObjectiveError::Panicked {
+                message: "a piece of the batch was lost".to_owned(),
+            }
+            .into()
         })
     }
 
@@ -319,7 +349,8 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         let threads = self.pool.threads();
         if threads == 1 || length < PARAMETERS_WORTH_SPLITTING {
             let all = gradient(0..length);
-            self.optimizer.update(step, lr, 0, &mut self.parameters, all, &mut self.state);
+            self.optimizer
+                .update(step, lr, 0, &mut self.parameters, all, &mut self.state);
             return;
         }
         let share = length.div_ceil(threads);
@@ -364,7 +395,11 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             groups.chunks(per_piece).map(<[_]>::to_vec).collect();
         let count = pieces.len();
         let moments = self.pool.map(count, move |i| {
-            let ids: Vec<u64> = pieces[i].iter().flat_map(Clone::clone).map(|e| e as u64).collect();
+            let ids: Vec<u64> = pieces[i]
+                .iter()
+                .flat_map(Clone::clone)
+                .map(|e| e as u64)
+                .collect();
             let sizes: Vec<usize> = pieces[i].iter().map(std::ops::Range::len).collect();
             point.moments(gather(data, &data.train, &ids, &sizes))
         });
@@ -387,7 +422,9 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     ) -> Result<Option<Evaluation>, TrainError> {
         let point: Arc<dyn Point<F> + 'env> = Arc::from(self.objective.at(&self.parameters)?);
         if let Some(fresh) = &self.data.fresh {
-            let expected = (split == Split::Train).then(|| point.expected_loss()).flatten();
+            let expected = (split == Split::Train)
+                .then(|| point.expected_loss())
+                .flatten();
             return Ok(expected.map(|loss| Evaluation {
                 loss,
                 accuracy: None,
@@ -413,8 +450,11 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             let labels = batch.labels.clone();
             let mode = StatisticsMode::Inference(&statistics);
             let predictions = point.predict(batch, mode)?;
-            let correct =
-                predictions.classes.iter().zip(&labels).filter(|(class, label)| class == label);
+            let correct = predictions
+                .classes
+                .iter()
+                .zip(&labels)
+                .filter(|(class, label)| class == label);
             Ok((predictions.losses.iter().sum::<f64>(), correct.count()))
         });
         let (mut loss, mut correct) = (0.0, 0);
@@ -425,13 +465,22 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             correct += piece_correct;
         }
         let accuracy = (data.classes > 0).then(|| correct as f64 / n as f64);
-        Ok(Some(Evaluation { loss: loss / n as f64, accuracy, n }))
+        Ok(Some(Evaluation {
+            loss: loss / n as f64,
+            accuracy,
+            n,
+        }))
     }
 
     /// The examples of a split that are evaluated: all, or the configured number of training
     /// examples, the same ones throughout a study.
     fn evaluated(&self, split: Split, available: usize) -> Vec<u64> {
-        let limit = self.config.train.evaluate.train_examples.unwrap_or(available);
+        let limit = self
+            .config
+            .train
+            .evaluate
+            .train_examples
+            .unwrap_or(available);
         if split != Split::Train || limit >= available {
             return (0..available as u64).collect();
         }
@@ -454,5 +503,10 @@ fn gather<F: Scalar>(data: &Data, from: &Examples, ids: &[u64], groups: &[usize]
         }
         labels.extend(ids.iter().map(|&id| from.labels[id as usize]));
     }
-    Batch { features, labels, ids: ids.to_vec(), groups: groups.to_vec() }
+    Batch {
+        features,
+        labels,
+        ids: ids.to_vec(),
+        groups: groups.to_vec(),
+    }
 }

@@ -5,17 +5,17 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::TrainError;
 use super::checkpoint::{self, Progress};
 use super::outcome::{Evaluation, Status, TargetOutcome, TrialOutcome};
 use super::pool::Pool;
 use super::session::Session;
-use super::TrainError;
 use crate::config::{Metric, Split, TargetConfig, TrialConfig};
 use crate::data::Data;
 use crate::model::{AnyObjective, weights};
 use crate::objective::{LayerStatistics, Objective, Scalar};
-use crate::store::clock::Stopwatch;
 use crate::store;
+use crate::store::clock::Stopwatch;
 
 const STEPS_HEADER: &str = "step,epoch,examples,global_batch,lr,loss\n";
 const EVALUATIONS_HEADER: &str = "step,epoch,examples,split,loss,accuracy,n\n";
@@ -109,7 +109,11 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
                     target,
                     finished: None,
                 };
-                (progress, STEPS_HEADER.to_owned(), EVALUATIONS_HEADER.to_owned())
+                (
+                    progress,
+                    STEPS_HEADER.to_owned(),
+                    EVALUATIONS_HEADER.to_owned(),
+                )
             }
         };
         Ok(Self {
@@ -135,7 +139,11 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             }
             if step >= total {
                 let censored = self.progress.target.is_some_and(|t| !t.reached);
-                let status = if censored { Status::Censored } else { Status::Completed };
+                let status = if censored {
+                    Status::Censored
+                } else {
+                    Status::Completed
+                };
                 self.progress.finished = Some((status, None));
                 break;
             }
@@ -163,7 +171,10 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             (self.control.progress)(step, total, report.loss);
             if diverged {
                 let message = if report.loss.is_finite() {
-                    format!("loss {} above the bound {bound} at update {step}", report.loss)
+                    format!(
+                        "loss {} above the bound {bound} at update {step}",
+                        report.loss
+                    )
                 } else {
                     format!("loss {} at update {step}", report.loss)
                 };
@@ -202,7 +213,9 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             let Some(evaluation) = self.session.evaluate(split, &self.statistics)? else {
                 continue;
             };
-            let accuracy = evaluation.accuracy.map_or_else(String::new, |a| a.to_string());
+            let accuracy = evaluation
+                .accuracy
+                .map_or_else(String::new, |a| a.to_string());
             let _ = writeln!(
                 self.evaluations_csv,
                 "{step},{epoch},{examples},{},{},{accuracy},{}",
@@ -216,7 +229,10 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
         if let Some(train) = self.progress.evaluation.get(&Split::Train)
             && !train.loss.is_finite()
         {
-            let message = format!("loss {} on the training split after update {step}", train.loss);
+            let message = format!(
+                "loss {} on the training split after update {step}",
+                train.loss
+            );
             self.progress.finished = Some((Status::Diverged, Some(message)));
         } else if let (Some(config), Some(target)) =
             (&self.config.train.target, &mut self.progress.target)
@@ -235,7 +251,10 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
         let folder = self.places.folder;
         self.progress.step = self.session.step_count();
         store::write_atomic(&folder.join("steps.csv"), self.steps_csv.as_bytes())?;
-        store::write_atomic(&folder.join("evaluations.csv"), self.evaluations_csv.as_bytes())?;
+        store::write_atomic(
+            &folder.join("evaluations.csv"),
+            self.evaluations_csv.as_bytes(),
+        )?;
         checkpoint::write(
             &folder.join("checkpoint.safetensors"),
             &self.progress,

@@ -201,7 +201,8 @@ def main():
             f64 = train(build, weights[file], examples[inputs], optimizer, torch.float64, workers)
             f32 = train(build, weights[file], examples[inputs], optimizer, torch.float32, workers)
             worst = max(abs(a - b) / b for a, b in zip(f32["losses"], f64["losses"]))
-            print(f"{name:20} {optimizer[0]:28} {f64['losses'][0]:.4f} -> {f64['losses'][-1]:.4f}  f32 within {worst:.1e}")
+            first, last = f64["losses"][0], f64["losses"][-1]
+            print(f"{name:20} {optimizer[0]:28} {first:.4f} -> {last:.4f}  f32 within {worst:.1e}")
             runs.append(
                 {
                     "model": name,

@@ -1,0 +1,121 @@
+//! The commands. The only room that prints: data go to standard output, all else to standard
+//! error.
+//!
+//! A program with models of its own calls [`main_with`] with a [`Registry`] that knows them, and
+//! has every command of `batchlab` for them.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod bench;
+mod config;
+mod data;
+mod study;
+
+use std::fmt::Display;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::env;
+use crate::model::Registry;
+use crate::study::{BoxError, Trainer};
+use crate::{analysis, report};
+
+/// Study large-batch training from one TOML file: how far can the batch grow, and what learning
+/// rate, warm-up and normalization does it need there?
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(study::RunArgs),
+    Status(study::StatusArgs),
+    Report(ReportArgs),
+    /// Check a study file, show what it stands for, or print the schema
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// List, download or import data sets
+    #[command(subcommand)]
+    Data(data::DataCommand),
+    #[command(hide = true)]
+    BenchStep(bench::BenchArgs),
+}
+
+/// Make the report of a study again, from its tables alone.
+#[derive(Debug, Args)]
+struct ReportArgs {
+    /// The study's folder, such as results/quickstart.
+    folder: PathBuf,
+}
+
+/// The program `batchlab`: parses the command line and runs it. Exit status: 0 all is well, 1 an
+/// error, 2 wrong usage, 130 interrupted.
+pub fn main() -> ExitCode {
+    main_with(&Registry::new())
+}
+
+/// As [`main`], for a program with models of its own.
+///
+/// ```no_run
+/// use batchlab::model::{Registry, SoftmaxRegression};
+///
+/// fn main() -> std::process::ExitCode {
+///     batchlab::cli::main_with(&Registry::new().register("mine", |context| {
+///         Ok(SoftmaxRegression::new(context.features(), context.classes, &context.device))
+///     }))
+/// }
+/// ```
+pub fn main_with(registry: &Registry) -> ExitCode {
+    let done = |result: Result<(), BoxError>| match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, ExitCode::FAILURE),
+    };
+    match Cli::parse().command {
+        Command::Run(args) => {
+            let dir = env::data_dir().unwrap_or_else(|| PathBuf::from("data"));
+            let trainer = |_: &_| Ok(Trainer::new(registry, dir));
+            study::run(&args, trainer, &write_report)
+                .unwrap_or_else(|error| fail(&error, error.exit_code()))
+        }
+        Command::Status(args) => {
+            study::status(&args).unwrap_or_else(|error| fail(&error, error.exit_code()))
+        }
+        Command::Report(args) => done(write_report(&args.folder).map(|lines| {
+            lines.iter().for_each(|line| print(line));
+        })),
+        Command::Config(command) => done(command.run(&mut io::stdout().lock())),
+        Command::Data(command) => done(data::run(&command).map_err(Into::into)),
+        Command::BenchStep(args) => done(bench::run(&args)),
+    }
+}
+
+/// Analyzes a study's tables, writes its report, and returns the headline for the terminal.
+fn write_report(folder: &Path) -> Result<Vec<String>, BoxError> {
+    let analysis = analysis::generalization_gap(folder)?;
+    let files = report::write(folder, &analysis)?;
+    let mut lines: Vec<String> = analysis
+        .headline()
+        .to_string()
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    lines.push(format!("report: {}", files.html.display()));
+    Ok(lines)
+}
+
+fn fail(error: &impl Display, code: ExitCode) -> ExitCode {
+    // Nobody is left to tell where standard error is closed.
+    let _ = writeln!(io::stderr(), "error: {error}");
+    code
+}
+
+/// A line on standard output; a closed pipe ends the output, not the program.
+fn print(line: &str) {
+    let _ = writeln!(io::stdout(), "{line}");
+}

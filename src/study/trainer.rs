@@ -1,0 +1,224 @@
+//! The runner that trains: data and model by config, then `train::run_trial`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Map, Value, json};
+
+use super::{BoxError, TrialControl, TrialError, TrialProgress, TrialRunner};
+use crate::config::{Precision, Split, StudyConfig, TrialConfig, TrialSpec};
+use crate::data::{self, Data, DataError};
+use crate::model::{AnyObjective, Registry};
+use crate::objective::{Objective, Scalar};
+use crate::store::clock::Stopwatch;
+use crate::train::{self, Control, Places, Pool, Session, Setup, TrainError, TrialOutcome};
+
+/// Data sets kept in memory at a time; a study seldom has more than one.
+const CACHED: usize = 2;
+
+/// Seconds of training that an estimate measures.
+const CALIBRATION_SECONDS: f64 = 0.3;
+
+/// Trains the trials of a study with the models of a registry.
+pub struct Trainer<'a> {
+    registry: &'a Registry,
+    data_dir: PathBuf,
+    cache: Mutex<Vec<(String, Arc<Data>)>>,
+    /// Measured seconds by what was measured.
+    measured: Mutex<BTreeMap<String, f64>>,
+}
+
+impl<'a> Trainer<'a> {
+    /// A trainer that looks for named data sets in `data_dir` where a config says nothing else.
+    pub fn new(registry: &'a Registry, data_dir: PathBuf) -> Self {
+        Self {
+            registry,
+            data_dir,
+            cache: Mutex::default(),
+            measured: Mutex::default(),
+        }
+    }
+
+    /// The data of a trial, read once.
+    fn data(&self, config: &TrialConfig) -> Result<Arc<Data>, DataError> {
+        let key = json!(config.data).to_string();
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, data)) = cache.iter().find(|(k, _)| *k == key) {
+            return Ok(Arc::clone(data));
+        }
+        let data = Arc::new(data::load(&config.data, &self.data_dir)?);
+        if cache.len() == CACHED {
+            cache.remove(0);
+        }
+        cache.push((key, Arc::clone(&data)));
+        Ok(data)
+    }
+
+    fn measure(
+        &self,
+        key: String,
+        work: impl FnOnce() -> Result<f64, TrainError>,
+    ) -> Result<f64, TrainError> {
+        let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(seconds) = measured.get(&key) {
+            return Ok(*seconds);
+        }
+        let seconds = work()?;
+        measured.insert(key, seconds);
+        Ok(seconds)
+    }
+
+    fn estimate<F: Scalar>(
+        &self,
+        config: &TrialConfig,
+        data: &Data,
+        objective: &dyn Objective<F>,
+    ) -> Result<f64, TrainError> {
+        Pool::with(1, |pool| {
+            let mut session = Session::new(config, data, objective, pool)?;
+            let total_steps = session.setup().total_steps;
+            let model = json!([
+                config.model,
+                config.train.precision,
+                config.train.device,
+                data.name
+            ]);
+            let batch = (
+                config.train.workers,
+                config.global_batch(),
+                config.train.micro_batch,
+            );
+            let evaluation = self.measure(format!("evaluation {model}"), || {
+                let watch = Stopwatch::start();
+                let statistics = session.statistics()?;
+                for split in [Split::Train, Split::Validation, Split::Test] {
+                    session.evaluate(split, &statistics)?;
+                }
+                Ok(watch.seconds())
+            })?;
+            let step = self.measure(format!("step {model} {batch:?}"), || {
+                session.step()?;
+                let watch = Stopwatch::start();
+                let mut steps = 0;
+                while steps == 0 || watch.seconds() < CALIBRATION_SECONDS {
+                    session.step()?;
+                    steps += 1;
+                }
+                Ok(watch.seconds() / f64::from(steps))
+            })?;
+            let setup = session.setup();
+            let evaluate = &config.train.evaluate;
+            let evaluations = match evaluate.every_steps {
+                Some(every) => (total_steps / every) as f64,
+                None => {
+                    setup.order.epochs_after(total_steps) / evaluate.every_epochs.unwrap_or(1.0)
+                }
+            };
+            Ok(step * total_steps as f64 + evaluation * (evaluations + 1.0))
+        })
+    }
+}
+
+impl TrialRunner for Trainer<'_> {
+    fn updates(&self, study: &StudyConfig, spec: &TrialSpec) -> Result<u64, BoxError> {
+        let data = self.data(&spec.config)?;
+        let examples = data
+            .fresh
+            .as_ref()
+            .map_or(data.train.len(), |f| f.epoch_examples);
+        study.validate_against_data(spec, examples)?;
+        let setup = Setup::new(&spec.config, &data)?;
+        let model = self.registry.build(&spec.config, &data)?;
+        train::check_groups(
+            &spec.config,
+            Objective::<f32>::has_batch_statistics(&*model),
+        )?;
+        Ok(setup.total_steps)
+    }
+
+    fn run(
+        &self,
+        spec: &TrialSpec,
+        folder: &Path,
+        control: &TrialControl<'_>,
+    ) -> Result<TrialOutcome, TrialError> {
+        let data = self.data(&spec.config)?;
+        let model = self.registry.build(&spec.config, &data)?;
+        let model: &dyn AnyObjective = &*model;
+        let progress = |step, total_steps, loss| {
+            (control.progress)(TrialProgress {
+                step,
+                total_steps,
+                loss,
+            })
+        };
+        let control = Control {
+            threads: control.threads,
+            stop: control.stop,
+            checkpoint_seconds: spec.config.train.checkpoint_seconds,
+            progress: &progress,
+        };
+        let places = Places {
+            folder,
+            run_id: &spec.id,
+        };
+        let config = &spec.config;
+        let outcome = match config.train.precision {
+            Precision::F32 => train::run_trial::<f32>(config, &data, model, model, places, control),
+            Precision::F64 => train::run_trial::<f64>(config, &data, model, model, places, control),
+        };
+        outcome.map_err(|error| match error {
+            TrainError::Interrupted { .. } => TrialError::Interrupted,
+            TrainError::Checkpoint(error) if error.is_damage() => {
+                TrialError::Damaged(Box::new(error))
+            }
+            error => error.into(),
+        })
+    }
+
+    fn estimate_seconds(&self, spec: &TrialSpec) -> Option<f64> {
+        let data = self.data(&spec.config).ok()?;
+        let model = self.registry.build(&spec.config, &data).ok()?;
+        let config = &spec.config;
+        match config.train.precision {
+            Precision::F32 => self.estimate::<f32>(config, &data, &*model).ok(),
+            Precision::F64 => self.estimate::<f64>(config, &data, &*model).ok(),
+        }
+    }
+
+    fn manifest(&self, spec: &TrialSpec) -> Map<String, Value> {
+        let mut map = Map::new();
+        map.insert("burn".to_owned(), json!("0.22.1"));
+        map.insert("device".to_owned(), json!(spec.config.train.device));
+        if let Ok(data) = self.data(&spec.config) {
+            let files: Vec<Value> = data
+                .files
+                .iter()
+                .map(|f| json!({"name": f.name, "sha256": f.sha256, "bytes": f.bytes}))
+                .collect();
+            let of = |examples: Option<&data::Examples>| examples.map(data::Examples::len);
+            map.insert(
+                "data".to_owned(),
+                json!({
+                    "name": data.name,
+                    "train": data.train.len(),
+                    "validation": of(data.validation.as_ref()),
+                    "test": of(data.test.as_ref()),
+                    "files": files,
+                    "notes": data.notes,
+                }),
+            );
+        }
+        map
+    }
+
+    fn files(&self) -> &[&str] {
+        &[
+            "steps.csv",
+            "evaluations.csv",
+            "checkpoint.safetensors",
+            "model.safetensors",
+        ]
+    }
+}
