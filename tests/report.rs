@@ -62,6 +62,18 @@ fn the_page_answers_from_the_tables_and_shows_what_went_wrong() {
 }
 
 #[test]
+fn figures_of_an_earlier_report_go_and_other_files_stay() {
+    let (dir, _) = report(&standard("stale"));
+    let figures = dir.join("figures");
+    tables::put(&figures.join("training-curves-9-gone.svg"), "");
+    tables::put(&figures.join("notes.txt"), "mine");
+    let analysis = analysis::generalization_gap(&dir).expect("sound tables");
+    report::write(&dir, &analysis).expect("a report");
+    assert!(!figures.join("training-curves-9-gone.svg").exists());
+    assert!(figures.join("notes.txt").exists());
+}
+
+#[test]
 fn the_same_tables_give_the_same_bytes() {
     let bytes = |name| {
         let (dir, page) = report(&standard(name));
@@ -97,6 +109,19 @@ fn one_seed_has_no_interval_and_the_page_says_so() {
 }
 
 #[test]
+fn one_rule_needs_no_name() {
+    let (_, page) = report(&Study {
+        rule_keys: vec![],
+        rules: vec![vec![]],
+        outcome: plausible,
+        ..standard("one-rule")
+    });
+    assert!(page.contains("Test accuracy holds up to a global batch of"));
+    assert!(page.contains("linear scaling"));
+    assert!(!page.contains("Rule:"));
+}
+
+#[test]
 fn one_batch_compares_rules() {
     let (_, page) = report(&Study {
         batches: vec![256],
@@ -111,6 +136,7 @@ fn one_batch_compares_rules() {
     });
     assert!(page.contains("All trials use the global batch 256"));
     assert!(page.contains("adamw weight_decay 0.1"));
+    assert!(page.contains("Against the next"));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! 95 % interval of the mean difference to the smallest batch does not lie wholly on the worse
 //! side; a batch at which a seed diverged does not hold.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
 use super::generalization_gap::{
     GapAnalysis, HeadlineMetric, Measure, Outcomes, Point, split_name,
@@ -166,6 +166,9 @@ impl Answer {
                 many_batches(analysis, metric, (*smallest, *largest), &mut answer);
             }
         }
+        if analysis.has_target {
+            answer.sentences.extend(target_words(analysis));
+        }
         if let Some(best) = answer.best.filter(|_| batches.len() > 1) {
             answer.sentences.push(format!(
                 "The best mean {} is {} (n = {}), at batch {}{}.",
@@ -186,7 +189,7 @@ fn at_batch(analysis: &GapAnalysis, batch: u64) -> impl Iterator<Item = &Point> 
 }
 
 /// The label of the rule between `before` and `after`; nothing where there is only one rule.
-fn of_rule(analysis: &GapAnalysis, rule: usize, before: &str, after: &str) -> String {
+pub(super) fn of_rule(analysis: &GapAnalysis, rule: usize, before: &str, after: &str) -> String {
     if analysis.rules.len() < 2 {
         return String::new();
     }
@@ -363,11 +366,71 @@ fn one_batch(analysis: &GapAnalysis, metric: HeadlineMetric, batch: u64, answer:
         if analysis.rules.len() > 1 {
             let _ = write!(
                 answer.short,
-                " It belongs to: {}.",
+                " It belongs to \u{201C}{}\u{201D}.",
                 analysis.rules[best.rule].label
             );
+            answer
+                .sentences
+                .extend(runner_up(analysis, metric, batch, best.rule));
         }
     }
+}
+
+/// The best rule at a batch against the next best.
+fn runner_up(
+    analysis: &GapAnalysis,
+    metric: HeadlineMetric,
+    batch: u64,
+    best: usize,
+) -> Option<String> {
+    let next = best_point(at_batch(analysis, batch).filter(|p| p.rule != best), metric)?;
+    let (first, second) = (
+        analysis.point(best, batch)?,
+        analysis.point(next.rule, batch)?,
+    );
+    let change = paired(analysis, first, second, metric.measure())?;
+    let verdict = match metric.verdict(Some(&change)) {
+        Verdict::Better => "more than seeds alone would make",
+        Verdict::Unresolved => "without an interval",
+        _ => "no more than seeds alone could make",
+    };
+    Some(format!(
+        "Against the next, \u{201C}{}\u{201D}, the difference is {} (paired by seed, n = {}), {verdict}.",
+        analysis.rules[next.rule].label,
+        metric.change(&change),
+        change.n
+    ))
+}
+
+/// How many trials reached the target, and what it took at the smallest and the largest batch
+/// where one did.
+fn target_words(analysis: &GapAnalysis) -> Option<String> {
+    let trials = || analysis.trials.iter().map(|t| t.row.target_reached);
+    let mut text = format!(
+        "The target was reached by {} of {}",
+        trials().filter(|t| *t == Some(true)).count(),
+        plural(trials().flatten().count(), "trial", "trials")
+    );
+    let fewest = |batch: u64| {
+        at_batch(analysis, batch)
+            .filter_map(|p| Some((p, p.estimate(Measure::StepsToTarget)?.mean)))
+            .min_by(|a, b| a.1.total_cmp(&b.1))
+    };
+    let mut batches = analysis.batches.iter().filter_map(|&b| fewest(b));
+    let first = batches.next();
+    for (point, steps) in first.into_iter().chain(batches.next_back()) {
+        let examples = point.estimate(Measure::ExamplesToTarget)?.mean;
+        let _ = write!(
+            text,
+            "; at batch {} after {} updates and {} examples{}",
+            point.batch,
+            count(steps.round() as u64),
+            count(examples.round() as u64),
+            of_rule(analysis, point.rule, " (\u{201C}", "\u{201D})")
+        );
+    }
+    text.push('.');
+    Some(text)
 }
 
 fn many_batches(
@@ -402,11 +465,10 @@ fn many_batches(
     let Some(reference) = best_at(smallest) else {
         return;
     };
-    let chosen: Vec<&Point> = analysis
-        .batches
-        .iter()
-        .filter(|&&b| b > smallest)
-        .filter_map(|&b| best_at(b))
+    // A batch where nothing finished stays in the list, so that no claim reaches beyond it.
+    let larger = analysis.batches.iter().copied().filter(|&b| b > smallest);
+    let chosen: Vec<&Point> = larger
+        .filter_map(|b| best_at(b).or_else(|| at_batch(analysis, b).next()))
         .collect();
     let comparisons: Vec<Comparison> = chosen
         .iter()
@@ -532,7 +594,7 @@ fn short_answer(
         let verb = if comparisons[i].verdict == Verdict::Better {
             "its mean is better than at"
         } else {
-            "its mean is not told apart from that at"
+            "its mean cannot be told from that at"
         };
         let _ = write!(
             text,
@@ -603,7 +665,7 @@ fn next_words(metric: HeadlineMetric, next: &Comparison, held: u64) -> String {
             )
         }
         (Verdict::Diverged, _) => {
-            format!("At {} every rule lost seeds to divergence.", next.batch)
+            format!("At {} seeds diverged under every rule.", next.batch)
         }
         _ => format!("Beyond {held} too few trials finished to tell."),
     }
@@ -658,21 +720,35 @@ fn decomposition(
             metric.change(&gap),
         );
         if metric.verdict(Some(&total)) == Verdict::Worse {
-            let share = (train.mean / total.mean).abs();
-            text.push_str(if share > 2.0 / 3.0 {
-                ". Most of the loss is in fitting the training data within the budget, not in generalization"
-            } else if share < 1.0 / 3.0 {
-                ". The training data are fitted about as well; most of the loss is in generalization"
-            } else {
-                ". Fitting and generalization both take part in the loss"
-            });
+            let grown = gap.interval().is_some_and(|i| i.low > 0.0);
+            let _ = write!(
+                text,
+                ". {}",
+                match (metric.verdict(Some(&train)) == Verdict::Worse, grown) {
+                    (true, true) => format!(
+                        "{} % of the loss is in fitting the training data within the budget, the rest \
+                         in generalization",
+                        fixed(100.0 * (train.mean / total.mean).clamp(0.0, 1.0), 0)
+                    ),
+                    (true, false) =>
+                        "The loss is in fitting the training data within the budget; the gap does not \
+                         grow by more than seeds alone could make"
+                            .to_owned(),
+                    (false, true) =>
+                        "The training data are fitted about as well; the loss is in generalization"
+                            .to_owned(),
+                    (false, false) =>
+                        "These seeds do not tell whether the loss is in fitting or in generalization"
+                            .to_owned(),
+                }
+            );
         }
     }
     text.push('.');
     Some(text)
 }
 
-/// A ratio with three digits, without zeros at its end.
+/// A number with three digits, without zeros at its end.
 fn times(ratio: f64) -> String {
     let text = significant(ratio, 3);
     if text.contains('.') {
@@ -773,7 +849,7 @@ fn sureness(analysis: &GapAnalysis, metric: HeadlineMetric, answer: &Answer) -> 
             "{} is measured on {} examples: one example is {} points.",
             capitalized(&metric.name()),
             count(n),
-            significant(100.0 / n as f64, 2)
+            times(100.0 / n as f64)
         ));
     }
     let mean = |measure| {
@@ -826,206 +902,6 @@ fn sureness(analysis: &GapAnalysis, metric: HeadlineMetric, answer: &Answer) -> 
     out
 }
 
-/// The headline numbers for a terminal.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Headline {
-    /// The answer in a sentence or two.
-    pub answer: String,
-    /// What the cells hold, if anything was measured.
-    pub metric: Option<HeadlineMetric>,
-    /// Labels of the rules, the columns.
-    pub rules: Vec<String>,
-    /// Global batch and one cell a rule.
-    pub rows: Vec<(u64, Vec<Option<HeadlineCell>>)>,
-    /// The best point in words.
-    pub best: Option<String>,
-}
-
-/// One cell of the headline table.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct HeadlineCell {
-    /// Mean of the headline metric; `None` if no trial finished.
-    pub estimate: Option<Estimate>,
-    /// Mean gap to the training split, in the unit of the metric.
-    pub gap: Option<Estimate>,
-    /// How the trials ended.
-    pub outcomes: Outcomes,
-}
-
-impl GapAnalysis {
-    /// The headline numbers, to be printed in a terminal (it implements `Display`).
-    pub fn headline(&self) -> Headline {
-        let gap = match self.metric {
-            Some(m) if m.metric == Metric::Loss => Measure::LossGap,
-            _ => Measure::AccuracyGap,
-        };
-        let cell = |p: &Point| HeadlineCell {
-            estimate: self.metric.and_then(|m| p.estimate(m.measure()).copied()),
-            gap: p.estimate(gap).copied(),
-            outcomes: p.outcomes,
-        };
-        Headline {
-            answer: self.answer.short.clone(),
-            metric: self.metric,
-            rules: self.rules.iter().map(|r| r.label.clone()).collect(),
-            rows: self
-                .batches
-                .iter()
-                .map(|&batch| {
-                    (
-                        batch,
-                        (0..self.rules.len())
-                            .map(|r| self.point(r, batch).map(cell))
-                            .collect(),
-                    )
-                })
-                .collect(),
-            best: self.answer.best.zip(self.metric).map(|(best, metric)| {
-                format!(
-                    "best mean {}: {} (n = {}) at batch {}{}",
-                    metric.name(),
-                    metric.value(&best.estimate),
-                    best.estimate.n,
-                    best.batch,
-                    of_rule(self, best.rule, ", \u{201C}", "\u{201D}")
-                )
-            }),
-        }
-    }
-}
-
-/// Width of a terminal that the headline is wrapped for.
-const WIDTH: usize = 96;
-
-impl fmt::Display for Headline {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for line in wrapped(&self.answer, WIDTH) {
-            writeln!(f, "{line}")?;
-        }
-        let Some(metric) = self.metric else {
-            return Ok(());
-        };
-        let unit = if metric.metric == Metric::Accuracy {
-            " in %"
-        } else {
-            ""
-        };
-        let gap = if self
-            .rows
-            .iter()
-            .flat_map(|r| &r.1)
-            .flatten()
-            .any(|c| c.gap.is_some())
-        {
-            "; gap to training"
-        } else {
-            ""
-        };
-        writeln!(f)?;
-        writeln!(
-            f,
-            "{}{unit}, mean ± 95 % half width (n){gap}",
-            metric.name()
-        )?;
-        let texts: Vec<Vec<String>> = self
-            .rows
-            .iter()
-            .map(|(_, cells)| {
-                cells
-                    .iter()
-                    .map(|c| cell_text(metric, c.as_ref()))
-                    .collect()
-            })
-            .collect();
-        let column = |r: usize| {
-            let cells = texts
-                .iter()
-                .map(|row| row[r].chars().count())
-                .max()
-                .unwrap_or(0);
-            cells.max(self.rules[r].chars().count().min(30))
-        };
-        let mut first = 0;
-        while first < self.rules.len() {
-            let mut width = 7 + column(first) + 2;
-            let mut last = first + 1;
-            while last < self.rules.len() && width + column(last) + 2 <= WIDTH {
-                width += column(last) + 2;
-                last += 1;
-            }
-            let mut line = format!("{:>7}", "batch");
-            for (r, rule) in self.rules.iter().enumerate().take(last).skip(first) {
-                let _ = write!(line, "  {:<w$}", shortened(rule, 30), w = column(r));
-            }
-            writeln!(f, "{}", line.trim_end())?;
-            for ((batch, _), row) in self.rows.iter().zip(&texts) {
-                let mut line = format!("{batch:>7}");
-                for (r, text) in row.iter().enumerate().take(last).skip(first) {
-                    let _ = write!(line, "  {text:<w$}", w = column(r));
-                }
-                writeln!(f, "{}", line.trim_end())?;
-            }
-            first = last;
-        }
-        if let Some(best) = &self.best {
-            writeln!(f, "{best}")?;
-        }
-        Ok(())
-    }
-}
-
-fn cell_text(metric: HeadlineMetric, cell: Option<&HeadlineCell>) -> String {
-    let Some(cell) = cell else {
-        return "-".to_owned();
-    };
-    let (factor, places) = match (metric.metric, &cell.estimate) {
-        (Metric::Loss, Some(e)) => (1.0, decimals(e)),
-        _ => (100.0, 2),
-    };
-    let mut text = cell.estimate.map_or_else(String::new, |e| {
-        format!("{} ({})", with_interval(&e, factor, places), e.n)
-    });
-    if let Some(gap) = cell.gap {
-        let _ = write!(text, "; {}", fixed(gap.mean * factor, places));
-    }
-    for (n, word) in [
-        (cell.outcomes.diverged, "diverged"),
-        (cell.outcomes.failed, "failed"),
-        (cell.outcomes.pending(), "not run"),
-    ] {
-        if n > 0 {
-            let space = if text.is_empty() { "" } else { " " };
-            let _ = write!(text, "{space}{n} {word}");
-        }
-    }
-    text
-}
-
-/// At most `width` characters, the last an ellipsis where text was cut.
-pub(crate) fn shortened(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    let kept: String = text.chars().take(width - 1).collect();
-    format!("{}\u{2026}", kept.trim_end())
-}
-
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let last = lines.len() - 1;
-        if lines[last].is_empty() {
-            lines[last].push_str(word);
-        } else if lines[last].chars().count() + 1 + word.chars().count() <= width {
-            lines[last].push(' ');
-            lines[last].push_str(word);
-        } else {
-            lines.push(word.to_owned());
-        }
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -1070,11 +946,5 @@ mod tests {
         ];
         let (holds, falls) = extent(&comparisons);
         assert_eq!((holds, falls.map(|c| c.batch)), (Some(128), Some(256)));
-    }
-
-    #[test]
-    fn long_answers_are_wrapped_between_words() {
-        assert_eq!(wrapped("aa bb cc", 5), ["aa bb", "cc"]);
-        assert_eq!(shortened("abcdef", 4), "abc\u{2026}");
     }
 }

@@ -64,6 +64,8 @@ fn join(prefix: &str, fields: &serde_json::Map<String, Value>) -> String {
     for (field, value) in fields {
         words.push(match value {
             Value::String(text) => text.clone(),
+            // "momentum 0.9" rather than "momentum momentum 0.9".
+            other if prefix.ends_with(field.as_str()) => plain(other),
             number if matches!(field.as_str(), "epochs" | "steps" | "examples") => {
                 format!("{} {field}", plain(number))
             }
@@ -92,7 +94,12 @@ pub(crate) fn plain(value: &Value) -> String {
                 .collect();
             format!("{{ {} }}", fields.join(", "))
         }
-        other => other.to_string(),
+        // 30.0 reads better as 30.
+        Value::Number(number) => match number.as_f64() {
+            Some(x) if x.fract() == 0.0 && x.abs() < 1e15 => format!("{x:.0}"),
+            _ => number.to_string(),
+        },
+        Value::Bool(truth) => truth.to_string(),
     }
 }
 
@@ -126,6 +133,11 @@ mod tests {
                 "adamw weight_decay 0.1",
             ),
             ("optimizer", json!({"sgd": {}}), "sgd"),
+            (
+                "optimizer",
+                json!({"momentum": {"momentum": 0.9}}),
+                "momentum 0.9",
+            ),
             (
                 "model",
                 json!({"mlp": {"widths": [64, 32]}}),

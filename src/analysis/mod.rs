@@ -3,15 +3,17 @@
 
 mod answer;
 mod generalization_gap;
+mod headline;
 mod labels;
 pub mod numbers;
 pub mod tables;
 
-pub use answer::{Answer, BestPoint, Comparison, Headline, HeadlineCell, RuleAnswer, Verdict};
+pub use answer::{Answer, BestPoint, Comparison, RuleAnswer, Verdict};
 pub use generalization_gap::{
     Curve, CurvePoint, GapAnalysis, HeadlineMetric, Measure, Outcomes, Point, Rule, Setting, Trial,
     generalization_gap,
 };
+pub use headline::{Headline, HeadlineCell};
 pub use tables::AnalysisError;
 
 pub(crate) use answer::outcome_words;

@@ -8,7 +8,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 use crate::rng::Stream;
 
 /// Mean and variance in one pass, by the recurrence of Welford (1962): no cancellation, unlike
-/// E[x^2] - E[x]^2.
+/// `E[x^2] - E[x]^2`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Moments {
     n: usize,

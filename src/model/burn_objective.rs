@@ -316,11 +316,12 @@ impl<M: Network, F: BurnScalar> Objective<F> for BurnObjective<M> {
         self.batch_normalized
     }
 
-    /// Half the shard, but from 16 (less where the model is small: a piece has at least about 20
-    /// million floating-point operations, 6 a parameter and example) to 256 examples. Two pieces
-    /// keep two cores busy; pieces of 256 already use a core as well as larger ones do.
+    /// Half the shard, but at most 256 examples and at least 16, or as many as make 40 million
+    /// floating-point operations at 6 a parameter and example. Two pieces keep two cores busy;
+    /// pieces of 256 use a core as well as larger ones do, and smaller ones than these cost more
+    /// in overhead than a second core gains.
     fn default_micro_batch(&self, shard: usize) -> usize {
-        let smallest = (20_000_000 / (6 * self.layout.len())).clamp(16, 256);
+        let smallest = (40_000_000 / (6 * self.layout.len())).clamp(16, 256);
         if shard < 2 * smallest {
             shard
         } else {

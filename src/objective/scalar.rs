@@ -40,6 +40,8 @@ pub trait Scalar:
 
     /// The nearest value of this type.
     fn from_f64(value: f64) -> Self;
+    /// The value of an `f32`, exactly.
+    fn from_f32(value: f32) -> Self;
     /// This value as `f64`, exactly.
     fn to_f64(self) -> f64;
     /// Square root.
@@ -62,6 +64,9 @@ macro_rules! scalar {
 
             fn from_f64(value: f64) -> Self {
                 value as $type
+            }
+            fn from_f32(value: f32) -> Self {
+                value.into()
             }
             fn to_f64(self) -> f64 {
                 f64::from(self)

@@ -44,7 +44,9 @@ pub(crate) struct Figure {
 pub(crate) enum Sample {
     /// A line with its marker.
     Series(Style),
-    /// A line alone.
+    /// A line without markers.
+    Line(Style),
+    /// A reference line.
     Reference(Dash),
     /// A hollow marker.
     Hollow,
@@ -66,6 +68,8 @@ pub(crate) struct Panel {
     pub(crate) references: Vec<(Dash, Vec<(f64, f64)>)>,
     /// Rows of crosses below the plot: what did not end well, where.
     pub(crate) lane: Vec<Lane>,
+    /// What the crosses stand for.
+    pub(crate) lane_name: &'static str,
     /// Whether the spans of marks are horizontal.
     pub(crate) sideways: bool,
 }
@@ -151,6 +155,38 @@ impl Frame {
         }
         let at = |t: f64| (a.0 + t * dx, a.1 + t * dy);
         (enter <= leave).then(|| (at(enter), at(leave)))
+    }
+
+    /// The part of a polygon inside (Sutherland and Hodgman 1974).
+    fn clip_polygon(&self, outline: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+        // A point is inside of a side where `a x + b y <= c`.
+        let sides = [
+            (-1.0, 0.0, -self.left),
+            (1.0, 0.0, self.right()),
+            (0.0, -1.0, -self.top),
+            (0.0, 1.0, self.bottom()),
+        ];
+        let mut outline = outline;
+        for (a, b, c) in sides {
+            let beyond = |p: (f64, f64)| a * p.0 + b * p.1 - c;
+            let mut kept = Vec::with_capacity(outline.len() + 4);
+            for (i, &end) in outline.iter().enumerate() {
+                let start = outline[(i + outline.len() - 1) % outline.len()];
+                let (from, to) = (beyond(start), beyond(end));
+                if (from > 0.0) != (to > 0.0) {
+                    let t = from / (from - to);
+                    kept.push((
+                        start.0 + t * (end.0 - start.0),
+                        start.1 + t * (end.1 - start.1),
+                    ));
+                }
+                if to <= 0.0 {
+                    kept.push(end);
+                }
+            }
+            outline = kept;
+        }
+        outline
     }
 
     /// The parts of a line inside.
@@ -274,6 +310,7 @@ impl Figure {
                     canvas.line(&ends, style.colour, 1.75, style.dash)?;
                     canvas.marker(style.marker, middle, MARKER, style.colour, false)?;
                 }
+                Sample::Line(style) => canvas.line(&ends, style.colour, 1.75, style.dash)?,
                 Sample::Reference(dash) => canvas.line(&ends, MUTED, 1.25, dash)?,
                 Sample::Hollow => canvas.marker(Marker::Circle, middle, MARKER, MUTED, true)?,
                 Sample::Cross => canvas.cross(middle, 3.5, MUTED)?,
@@ -300,7 +337,7 @@ impl Panel {
         let lane_label = if self.lane.is_empty() {
             0.0
         } else {
-            text_width("diverged", NOTE)
+            text_width(self.lane_name, NOTE)
         };
         let left = (labels.max(lane_label) + 12.0).clamp(40.0, cell.width * 0.5);
         let plot = Frame {
@@ -400,7 +437,7 @@ impl Panel {
         )?;
         let middle = edge + self.lane.len() as f64 * LANE_ROW / 2.0;
         canvas.text(
-            "diverged",
+            self.lane_name,
             (plot.left - 5.0, middle),
             NOTE,
             MUTED,
@@ -443,12 +480,6 @@ impl Series {
         plot: Frame,
         place: impl Fn(f64, f64) -> (f64, f64),
     ) -> Result<(), DrawError> {
-        let inside = |(x, y): (f64, f64)| {
-            (
-                x.clamp(plot.left, plot.right()),
-                y.clamp(plot.top, plot.bottom()),
-            )
-        };
         let spans: Vec<(f64, (f64, f64))> = self
             .marks
             .iter()
@@ -457,12 +488,12 @@ impl Series {
         if spans.len() < 2 {
             return Ok(());
         }
-        let upper = spans.iter().map(|&(x, (_, high))| inside(place(x, high)));
-        let lower = spans
-            .iter()
-            .rev()
-            .map(|&(x, (low, _))| inside(place(x, low)));
-        let outline: Vec<(f64, f64)> = upper.chain(lower).collect();
+        let upper = spans.iter().map(|&(x, (_, high))| place(x, high));
+        let lower = spans.iter().rev().map(|&(x, (low, _))| place(x, low));
+        let outline = plot.clip_polygon(upper.chain(lower).collect());
+        if outline.len() < 3 {
+            return Ok(());
+        }
         canvas.polygon(&outline, self.style.colour, 0.16)
     }
 
@@ -486,6 +517,10 @@ impl Series {
                 [place(mark.x, low), place(mark.x, high)]
             };
             let ends = ends.map(|(x, y)| (x + self.dodge, y));
+            // In a close-up, the interval of a point that is not there would mislead.
+            if !plot.holds(place(mark.x, mark.y)) {
+                continue;
+            }
             let Some((a, b)) = plot.clip(ends[0], ends[1]) else {
                 continue;
             };
@@ -553,6 +588,22 @@ mod tests {
         };
         let pieces = frame.clip_line(&[(-5.0, 5.0), (5.0, 5.0), (5.0, 20.0), (8.0, 20.0)]);
         assert_eq!(pieces, [vec![(0.0, 5.0), (5.0, 5.0), (5.0, 10.0)]]);
+    }
+
+    #[test]
+    fn polygons_are_cut_at_the_frame() {
+        let frame = Frame {
+            left: 0.0,
+            top: 0.0,
+            width: 10.0,
+            height: 10.0,
+        };
+        let cut = frame.clip_polygon(vec![(5.0, 5.0), (15.0, 5.0), (15.0, 8.0), (5.0, 8.0)]);
+        let expected = [(5.0, 8.0), (5.0, 5.0), (10.0, 5.0), (10.0, 8.0)];
+        assert_eq!(cut.len(), 4);
+        assert!(expected.iter().all(|p| cut.contains(p)), "{cut:?}");
+        let away = vec![(20.0, 5.0), (30.0, 5.0), (30.0, 8.0)];
+        assert!(frame.clip_polygon(away).is_empty());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::config::{Metric, Split};
 
 use super::axis::Axis;
 use super::figure::{Figure, Lane, Mark, Panel, Sample, Series};
-use super::palette::{self, Dash, MUTED, Style};
+use super::palette::{self, Dash, INK, MUTED, Marker, Style};
 
 /// Rules whose training curves are drawn.
 const CURVE_RULES: usize = 4;
@@ -26,13 +26,20 @@ pub(crate) fn figures(analysis: &GapAnalysis) -> Vec<Figure> {
     } else {
         figures.extend(by_rule(analysis));
     }
-    for rule in curve_rules(analysis) {
-        figures.extend(curves(analysis, rule, figures.len()));
-    }
     if analysis.batches.len() > 1 {
+        for (i, rule) in curve_rules(analysis, CURVE_RULES).into_iter().enumerate() {
+            figures.extend(curves(analysis, rule, i));
+        }
         figures.extend(cost(analysis));
+    } else {
+        figures.extend(curves_by_rule(analysis));
     }
     figures
+}
+
+/// Whether a file of this name is a figure of this report.
+pub(crate) fn is_name(name: &str) -> bool {
+    name.ends_with("-by-batch") || name.ends_with("-by-rule") || name.starts_with("training-curves")
 }
 
 fn capitalized(text: &str) -> String {
@@ -181,30 +188,29 @@ fn batch_panel(analysis: &GapAnalysis, quantity: &Quantity, height: f64) -> Pane
         height,
         series,
         references: Vec::new(),
-        lane: lanes(analysis),
+        lane: lanes(analysis, |p| p.outcomes.diverged),
+        lane_name: "diverged",
         sideways: false,
     }
 }
 
-/// Rules with diverged trials, a row each, or all in one row if there are many.
-fn lanes(analysis: &GapAnalysis) -> Vec<Lane> {
+/// Rules with trials that `count` counts, a row each, or all in one row if there are many.
+fn lanes(analysis: &GapAnalysis, count: impl Fn(&Point) -> usize) -> Vec<Lane> {
     let mut lanes = Vec::new();
     for rule in 0..analysis.rules.len() {
         let marks: Vec<(f64, String)> = analysis
             .points_of(rule)
-            .filter(|p| p.outcomes.diverged > 0)
+            .filter(|p| count(p) > 0)
             .map(|p| {
                 (
                     p.batch as f64,
-                    format!("{}/{}", p.outcomes.diverged, p.outcomes.planned),
+                    format!("{}/{}", count(p), p.outcomes.planned),
                 )
             })
             .collect();
         if !marks.is_empty() {
-            lanes.push(Lane {
-                colour: palette::series(rule).colour,
-                marks,
-            });
+            let colour = palette::series(rule).colour;
+            lanes.push(Lane { colour, marks });
         }
     }
     if lanes.len() <= LANES {
@@ -212,9 +218,9 @@ fn lanes(analysis: &GapAnalysis) -> Vec<Lane> {
     }
     let all = analysis.batches.iter().filter_map(|&batch| {
         let points = || analysis.points.iter().filter(|p| p.batch == batch);
-        let diverged: usize = points().map(|p| p.outcomes.diverged).sum();
+        let counted: usize = points().map(&count).sum();
         let planned: usize = points().map(|p| p.outcomes.planned).sum();
-        (diverged > 0).then(|| (batch as f64, format!("{diverged}/{planned}")))
+        (counted > 0).then(|| (batch as f64, format!("{counted}/{planned}")))
     });
     vec![Lane {
         colour: MUTED,
@@ -238,7 +244,7 @@ fn rule_legend(analysis: &GapAnalysis, panels: &[Panel]) -> Vec<(Sample, String)
         legend.push((Sample::Hollow, "not all seeds finished".to_owned()));
     }
     if panels.iter().any(|p| !p.lane.is_empty()) {
-        legend.push((Sample::Cross, "seeds that diverged, of all".to_owned()));
+        legend.push((Sample::Cross, "seeds diverged (of all)".to_owned()));
     }
     legend
 }
@@ -276,10 +282,13 @@ fn headline(analysis: &GapAnalysis) -> Option<Figure> {
     let whole = batch_panel(analysis, &quantity, 330.0);
     let mut panels = vec![whole];
     let mut caption = format!(
-        "{} against the global batch, a line a rule. Bars are 95 % intervals over seeds; points of \
-         different rules are moved sideways a little so that none hides another.",
+        "{} against the global batch. Bars are 95 % intervals over seeds.",
         capitalized(&metric.name())
     );
+    if analysis.rules.len() > 1 {
+        caption
+            .push_str(" Points of different rules are moved sideways so that none hides another.");
+    }
     if let Some(axis) = close_up(&panels[0], &quantity) {
         let mut near = panels[0].clone();
         near.heading = format!("{}, close-up", near.heading);
@@ -342,14 +351,26 @@ fn gap(analysis: &GapAnalysis) -> Option<Figure> {
         .into_iter()
         .filter(|&m| analysis.points.iter().any(|p| p.estimate(m).is_some()))
         .map(|m| {
-            let mut panel = batch_panel(analysis, &quantity(analysis, m), 280.0);
-            let ends = [panel.x.low, panel.x.high].map(|x| (x, 0.0));
-            panel.references.push((REFERENCE, ends.to_vec()));
+            let quantity = quantity(analysis, m);
+            let mut panel = batch_panel(analysis, &quantity, 280.0);
+            // No gap is the natural reference, where it costs at most half of the axis.
+            let mut values = extent(&panel.series);
+            let (low, high) = super::axis::range(&values).unwrap_or_default();
+            if low.max(-high) < high - low {
+                values.push(0.0);
+                panel.y = Axis::linear(&quantity.label, &values, quantity.limits);
+                let ends = [panel.x.low, panel.x.high].map(|x| (x, 0.0));
+                panel.references.push((REFERENCE, ends.to_vec()));
+            }
             panel
         })
         .collect();
     if panels.is_empty() {
         return None;
+    }
+    let mut legend = rule_legend(analysis, &panels);
+    if panels.iter().any(|p| !p.references.is_empty()) {
+        legend.push((Sample::Reference(REFERENCE), "no gap".to_owned()));
     }
     Some(Figure {
         name: "generalization-gap-by-batch".to_owned(),
@@ -357,11 +378,11 @@ fn gap(analysis: &GapAnalysis) -> Option<Figure> {
         subtitle: subtitle(analysis),
         caption: format!(
             "How much better the model does on its training data than on {held} data, at the end of \
-             training. Bars are 95 % intervals over seeds; the dashed line is no gap."
+             training. Bars are 95 % intervals over seeds."
         ),
         columns: panels.len(),
         legend_title: legend_title(analysis),
-        legend: rule_legend(analysis, &panels),
+        legend,
         panels,
     })
 }
@@ -423,6 +444,7 @@ fn by_rule(analysis: &GapAnalysis) -> Option<Figure> {
                 series: turned,
                 references: Vec::new(),
                 lane: Vec::new(),
+                lane_name: "",
                 sideways: true,
             }
         })
@@ -454,28 +476,10 @@ fn by_rule(analysis: &GapAnalysis) -> Option<Figure> {
 
 /// The rules whose curves are drawn: those with the best headline mean at the largest batch they
 /// finished, in the order of the plan.
-fn curve_rules(analysis: &GapAnalysis) -> Vec<usize> {
-    let Some(metric) = analysis.metric else {
-        return Vec::new();
-    };
-    let mut ranked: Vec<(u64, f64, usize)> = (0..analysis.rules.len())
-        .filter(|rule| analysis.curves.iter().any(|c| c.rule == *rule))
-        .filter_map(|rule| {
-            let of = |p: &Point| Some((p.batch, p.estimate(metric.measure())?.mean));
-            let (batch, mean) = analysis.points_of(rule).filter_map(of).last()?;
-            Some((
-                batch,
-                if metric.larger_is_better() {
-                    -mean
-                } else {
-                    mean
-                },
-                rule,
-            ))
-        })
-        .collect();
-    ranked.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.total_cmp(&b.1)));
-    let mut rules: Vec<usize> = ranked.into_iter().map(|r| r.2).take(CURVE_RULES).collect();
+fn curve_rules(analysis: &GapAnalysis, most: usize) -> Vec<usize> {
+    let has_curve = |rule: &usize| analysis.curves.iter().any(|c| c.rule == *rule);
+    let ranked = analysis.ranked_rules();
+    let mut rules: Vec<usize> = ranked.into_iter().filter(has_curve).take(most).collect();
     rules.sort_unstable();
     rules
 }
@@ -490,34 +494,113 @@ fn spread(batches: &[u64], most: usize) -> Vec<u64> {
         .collect()
 }
 
+/// A point whose curves are drawn, how, and under which name.
+struct Drawn {
+    rule: usize,
+    batch: u64,
+    style: Style,
+    label: String,
+}
+
+/// Training curves of one rule, a line a batch.
 fn curves(analysis: &GapAnalysis, rule: usize, number: usize) -> Option<Figure> {
-    let metric = analysis.metric?;
-    let of_rule: Vec<&Curve> = analysis.curves.iter().filter(|c| c.rule == rule).collect();
-    let mut batches: Vec<u64> = of_rule.iter().map(|c| c.batch).collect();
+    let mut batches: Vec<u64> = analysis
+        .curves
+        .iter()
+        .filter(|c| c.rule == rule)
+        .map(|c| c.batch)
+        .collect();
     batches.dedup();
     let shown = spread(&batches, CURVE_BATCHES);
-    let style = |batch: u64| -> Style {
-        let i = analysis
-            .batches
-            .iter()
-            .position(|&b| b == batch)
-            .unwrap_or(0);
-        palette::ordered(i, analysis.batches.len())
-    };
+    let drawn: Vec<Drawn> = shown
+        .iter()
+        .map(|&batch| {
+            let i = analysis
+                .batches
+                .iter()
+                .position(|&b| b == batch)
+                .unwrap_or(0);
+            let style = palette::ordered(i, analysis.batches.len());
+            Drawn {
+                rule,
+                batch,
+                style,
+                label: batch.to_string(),
+            }
+        })
+        .collect();
+    let label = &analysis.rules[rule].label;
+    let mut figure = curve_figure(analysis, &drawn)?;
+    figure.name = format!("training-curves-{}-{}", number + 1, slug(label));
+    figure.title = format!("Training curves: {label}");
+    "Global batch".clone_into(&mut figure.legend_title);
+    figure.caption = format!(
+        "Training curves of the rule \u{201C}{label}\u{201D}{}",
+        figure.caption
+    );
+    if shown.len() < batches.len() {
+        figure
+            .caption
+            .push_str(" Not all batches are shown; all are in evaluations.csv.");
+    }
+    Some(figure)
+}
+
+/// Training curves at the one batch of a study, a line a rule.
+fn curves_by_rule(analysis: &GapAnalysis) -> Option<Figure> {
+    let batch = *analysis.batches.first()?;
+    let rules = curve_rules(analysis, palette::SERIES.len());
+    let drawn: Vec<Drawn> = rules
+        .iter()
+        .map(|&rule| Drawn {
+            rule,
+            batch,
+            style: palette::series(rule),
+            label: analysis.rules[rule].label.clone(),
+        })
+        .collect();
+    let mut figure = curve_figure(analysis, &drawn)?;
+    "training-curves".clone_into(&mut figure.name);
+    figure.title = format!("Training curves at batch {batch}");
+    figure.legend_title = legend_title(analysis);
+    figure.caption = format!("Training curves{}", figure.caption);
+    if rules.len() < analysis.rules.len() {
+        figure
+            .caption
+            .push_str(" The best rules are shown; all are in evaluations.csv.");
+    }
+    Some(figure)
+}
+
+/// The headline metric and the training loss against epochs and against updates.
+fn curve_figure(analysis: &GapAnalysis, drawn: &[Drawn]) -> Option<Figure> {
+    let metric = analysis.metric?;
     let mut kinds = vec![(metric.split, metric.metric)];
     if kinds[0] != (Split::Train, Metric::Loss) {
         kinds.push((Split::Train, Metric::Loss));
     }
     let mut panels = Vec::new();
+    let mut seeds = 1;
     for (split, what) in kinds {
-        let chosen: Vec<&&Curve> = of_rule
+        let chosen: Vec<(&Curve, Style)> = drawn
             .iter()
-            .filter(|c| c.split == split && c.metric == what && shown.contains(&c.batch))
+            .filter_map(|d| {
+                let is = |c: &&Curve| {
+                    (c.rule, c.batch) == (d.rule, d.batch) && (c.split, c.metric) == (split, what)
+                };
+                Some((analysis.curves.iter().find(is)?, d.style))
+            })
             .collect();
+        seeds = chosen.iter().map(|c| c.0.n).fold(seeds, usize::max);
         let factor = if what == Metric::Accuracy { 100.0 } else { 1.0 };
+        // The first rise of the accuracy would squeeze together what comes after.
+        let skipped = |c: &Curve| match what {
+            Metric::Accuracy => c.points.len() / 5,
+            Metric::Loss => 0,
+        };
         let values: Vec<f64> = chosen
             .iter()
-            .flat_map(|c| &c.points)
+            .flat_map(|c| &c.0.points[skipped(c.0)..])
             .flat_map(|p| [p.low * factor, p.high * factor])
             .collect();
         let Some((low, high)) = super::axis::range(&values) else {
@@ -540,7 +623,7 @@ fn curves(analysis: &GapAnalysis, rule: usize, number: usize) -> Option<Figure> 
         for against_steps in [false, true] {
             let series: Vec<Series> = chosen
                 .iter()
-                .map(|c| curve_series(c, style(c.batch), factor, against_steps))
+                .map(|(curve, style)| curve_series(curve, *style, factor, against_steps))
                 .collect();
             let xs: Vec<f64> = series.iter().flat_map(|s| &s.marks).map(|m| m.x).collect();
             let x = if against_steps {
@@ -556,6 +639,7 @@ fn curves(analysis: &GapAnalysis, rule: usize, number: usize) -> Option<Figure> 
                 series,
                 references: Vec::new(),
                 lane: Vec::new(),
+                lane_name: "",
                 sideways: false,
             });
         }
@@ -563,38 +647,35 @@ fn curves(analysis: &GapAnalysis, rule: usize, number: usize) -> Option<Figure> 
     if panels.is_empty() {
         return None;
     }
-    let label = &analysis.rules[rule].label;
-    let seeds = of_rule.iter().map(|c| c.n).max().unwrap_or(1);
-    let mut caption = format!("Training curves of the rule \u{201C}{label}\u{201D}");
-    if seeds > 1 {
-        caption.push_str(
+    let pointed = panels.iter().flat_map(|p| &p.series).any(|s| s.pointed);
+    let (subtitle, caption) = if seeds > 1 {
+        let over = plural(seeds, "seed", "seeds");
+        (
+            format!("{}: mean and range over {over}", analysis.study.name),
             ": the mean over seeds; the band runs from the lowest seed to the highest. A curve ends \
-             where the first of its seeds ends",
-        );
-    }
-    if shown.len() < batches.len() {
-        caption.push_str(". Of the batches, some are shown; all are in evaluations.csv");
-    }
-    caption.push('.');
+             where the first of its seeds ends.",
+        )
+    } else {
+        (format!("{}: one seed", analysis.study.name), ".")
+    };
     Some(Figure {
-        name: format!("training-curves-{}-{}", number + 1, slug(label)),
-        title: format!("Training curves: {label}"),
-        subtitle: if seeds > 1 {
-            format!(
-                "{}: mean and range over {}",
-                analysis.study.name,
-                plural(seeds, "seed", "seeds")
-            )
-        } else {
-            format!("{}: one seed", analysis.study.name)
-        },
-        caption,
+        name: String::new(),
+        title: String::new(),
+        subtitle,
+        caption: caption.to_owned(),
         columns: 2,
         panels,
-        legend_title: "Global batch".to_owned(),
-        legend: shown
+        legend_title: String::new(),
+        legend: drawn
             .iter()
-            .map(|&b| (Sample::Series(style(b)), b.to_string()))
+            .map(|d| {
+                let sample = if pointed {
+                    Sample::Series(d.style)
+                } else {
+                    Sample::Line(d.style)
+                };
+                (sample, d.label.clone())
+            })
             .collect(),
     })
 }
@@ -657,21 +738,42 @@ fn cost(analysis: &GapAnalysis) -> Option<Figure> {
         .into_iter()
         .map(|m| batch_panel(analysis, &quantity(analysis, m), 260.0))
         .collect();
+    let mut legend = rule_legend(analysis, &panels);
+    let missed = |p: &Point| {
+        let reached = |&&i: &&usize| analysis.trials[i].row.target_reached == Some(true);
+        p.outcomes.finished() - p.trials.iter().filter(reached).count()
+    };
+    legend.retain(|(sample, _)| !matches!(sample, Sample::Cross | Sample::Hollow));
     for panel in &mut panels {
         panel.lane.clear();
-        // Where every rule costs the same there is nothing to move apart.
-        let first = &panel.series[0].marks;
-        if panel
-            .series
-            .iter()
-            .all(|s| s.marks.iter().all(|m| first.iter().any(|f| f.y == m.y)))
-        {
-            for series in &mut panel.series {
-                series.dodge = 0.0;
-            }
+        if analysis.has_target {
+            panel.lane = lanes(analysis, missed);
+            panel.lane_name = "not reached";
         }
     }
-    let mut legend = rule_legend(analysis, &panels);
+    if panels.iter().any(|p| !p.lane.is_empty()) {
+        legend.push((Sample::Hollow, "not all seeds reached it".to_owned()));
+        legend.push((Sample::Cross, "seeds that did not (of all)".to_owned()));
+    } else if panels
+        .iter()
+        .flat_map(|p| &p.series)
+        .flat_map(|s| &s.marks)
+        .any(|m| m.hollow)
+    {
+        legend.push((Sample::Hollow, "not all seeds finished".to_owned()));
+    }
+    if analysis.rules.len() > 1 && panels.iter().all(all_alike) {
+        // Where every rule costs the same, one line says so.
+        let style = Style {
+            colour: INK,
+            marker: Marker::Circle,
+            dash: None,
+        };
+        for panel in &mut panels {
+            panel.series = vec![merged(&panel.series, style)];
+        }
+        legend = vec![(Sample::Series(style), "every rule".to_owned())];
+    }
     // Perfect scaling: B times as large a batch needs B times fewer updates.
     let first = panels[0]
         .series
@@ -714,6 +816,32 @@ fn cost(analysis: &GapAnalysis) -> Option<Figure> {
         legend,
         panels,
     })
+}
+
+/// Whether all series have the same value wherever they share a place.
+fn all_alike(panel: &Panel) -> bool {
+    let marks: Vec<&Mark> = panel.series.iter().flat_map(|s| &s.marks).collect();
+    marks
+        .iter()
+        .all(|a| marks.iter().all(|b| a.x != b.x || a.y == b.y))
+}
+
+/// One series through the places of all.
+fn merged(series: &[Series], style: Style) -> Series {
+    let mut marks: Vec<Mark> = series.iter().flat_map(|s| &s.marks).copied().collect();
+    marks.sort_by(|a, b| a.x.total_cmp(&b.x));
+    marks.dedup_by(|a, b| a.x == b.x);
+    for mark in &mut marks {
+        mark.hollow = false;
+    }
+    Series {
+        style,
+        marks,
+        joined: true,
+        pointed: true,
+        banded: false,
+        dodge: 0.0,
+    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,14 @@ pub enum ReportError {
     /// A file could not be written.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A figure of an earlier report could not be removed.
+    #[error("cannot remove {}: {error}", path.display())]
+    Stale {
+        /// The figure.
+        path: PathBuf,
+        /// The system's answer.
+        error: std::io::Error,
+    },
     /// A figure could not be drawn.
     #[error("figure `{figure}`: {message}")]
     Draw {
@@ -63,10 +71,27 @@ pub fn write(dir: &Path, analysis: &GapAnalysis) -> Result<ReportFiles, ReportEr
         }
         drawn.push(svg);
     }
+    remove_stale(&folder, &files)?;
     let html = dir.join("report.html");
     store::write_if_changed(&html, page::render(analysis, &figures, &drawn)?.as_bytes())?;
     Ok(ReportFiles {
         html,
         figures: files,
     })
+}
+
+/// Removes figures of an earlier report that this one does not have, and nothing else.
+fn remove_stale(folder: &Path, files: &[PathBuf]) -> Result<(), ReportError> {
+    for path in store::entries(folder)? {
+        let name = path
+            .file_stem()
+            .and_then(|s| s.to_str())
+            .unwrap_or_default();
+        let ours = gap_figures::is_name(name)
+            && path.extension().is_some_and(|e| e == "svg" || e == "png");
+        if ours && !files.contains(&path) {
+            std::fs::remove_file(&path).map_err(|error| ReportError::Stale { path, error })?;
+        }
+    }
+    Ok(())
 }

@@ -19,6 +19,9 @@ use crate::train::Status;
 use super::figure::Figure;
 use super::palette;
 
+/// Values of an axis that are written out in full.
+const MOST_VALUES: usize = 16;
+
 #[derive(Serialize)]
 struct Page<'a> {
     name: &'a str,
@@ -219,11 +222,15 @@ fn asked(analysis: &GapAnalysis) -> Vec<(&'static str, String)> {
         .axes
         .iter()
         .map(|axis| {
-            let values: Vec<String> = axis
-                .values
-                .iter()
-                .map(|v| v.iter().map(value_text).collect::<Vec<_>>().join(" / "))
-                .collect();
+            let text = |v: &Vec<_>| v.iter().map(value_text).collect::<Vec<_>>().join(" / ");
+            let mut values: Vec<String> = axis.values.iter().map(text).collect();
+            if values.len() > MOST_VALUES {
+                let last = values.split_off(values.len() - 1);
+                values.truncate(MOST_VALUES / 2);
+                values.push("\u{2026}".to_owned());
+                values.extend(last);
+                values.push(format!("{} values", axis.values.len()));
+            }
             format!("{}: {}", axis.keys.join(" / "), values.join(", "))
         })
         .collect();
@@ -252,7 +259,7 @@ fn rules_table(analysis: &GapAnalysis) -> Option<Table> {
     } else {
         ""
     };
-    let split = metric.split != Split::Train;
+    let split = answers.iter().any(|a| a.gap_change.is_some());
     let mut head = vec![
         "rule".to_owned(),
         "holds up to".to_owned(),
@@ -283,7 +290,9 @@ fn rules_table(analysis: &GapAnalysis) -> Option<Table> {
         let mut row = vec![
             analysis.rules[answer.rule].label.clone(),
             match answer.holds_to {
-                Some(batch) if batch == answer.largest => format!("{batch} (all)"),
+                Some(batch) if answer.comparisons.last().is_some_and(|c| c.batch == batch) => {
+                    format!("{batch} (all)")
+                }
                 Some(batch) => batch.to_string(),
                 None if judged => format!("{} (none above)", answer.reference),
                 None => "not judged".to_owned(),

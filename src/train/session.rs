@@ -499,7 +499,7 @@ fn gather<F: Scalar>(data: &Data, from: &Examples, ids: &[u64], groups: &[usize]
         for &id in ids {
             let row = id as usize * width;
             let values = &from.features[row..row + width];
-            features.extend(values.iter().map(|&v| F::from_f64(f64::from(v))));
+            features.extend(values.iter().map(|&v| F::from_f32(v)));
         }
         labels.extend(ids.iter().map(|&id| from.labels[id as usize]));
     }
