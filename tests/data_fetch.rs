@@ -609,7 +609,7 @@ fn a_folder_that_cannot_be_made_is_reported() {
     store::write_atomic(&dir.path().join("small"), b"a file").unwrap();
     let result = fetch_set(&set(&[&server]), dir.path(), &options(), &mut |_| {});
     let text = result.unwrap_err().to_string();
-    assert!(text.starts_with("cannot make the folder"), "{text}");
+    assert!(text.starts_with("cannot create the folder"), "{text}");
     assert!(server.requests().is_empty());
 }
 

@@ -87,7 +87,9 @@ pub fn main_with(registry: &Registry) -> ExitCode {
             study::status(&args).unwrap_or_else(|error| fail(&error, error.exit_code()))
         }
         Command::Report(args) => done(write_report(&args.folder).map(|lines| {
-            lines.iter().for_each(|line| print(line));
+            for line in &lines {
+                print(line);
+            }
         })),
         Command::Config(command) => done(command.run(&mut io::stdout().lock())),
         Command::Data(command) => done(data::run(&command).map_err(Into::into)),

@@ -5,8 +5,7 @@
 //! is used again only for the same address, and only if the server confirms that its file is still
 //! the same.
 
-use std::fs::OpenOptions;
-use std::io::{Read, Write};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use ureq::http::{HeaderMap, Response, StatusCode};
 
 use super::DataError;
-use super::import::{make_folder, unpack};
+use super::import::unpack;
 use super::sets::{self, CIFAR_ARCHIVE, KnownSet, Layout, SetFile};
-use crate::store::{self, FileLock};
+use crate::store::{self, FileLock, GrowingFile, StoreError};
 
 /// Progress after which failures are counted anew: a slow line may cut off a large file often.
 const PROGRESS: u64 = 1 << 20;
@@ -126,7 +125,7 @@ pub fn fetch_set(
     report: &mut dyn FnMut(Event<'_>),
 ) -> Result<PathBuf, DataError> {
     let dir = data_dir.join(set.name);
-    make_folder(&dir)?;
+    store::create_folder(&dir)?;
     let lock = FileLock::try_exclusive(&dir.join(".fetch.lock"))?;
     if lock.is_none() {
         return Err(DataError::Busy { dir });
@@ -247,6 +246,12 @@ enum Failure {
     GiveUp(String),
     /// No address will do.
     Fatal(DataError),
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Fatal(error.into())
+    }
 }
 
 /// What a part is a part of.
@@ -407,21 +412,15 @@ impl Download<'_> {
         state: &PartState,
         start: u64,
     ) -> Result<(), Failure> {
-        let part = self.part.clone();
-        let fatal = |source| Failure::Fatal(DataError::io("write", &part, source));
-        // Before the state, so that an old part is never taken for one of this answer.
-        let mut file = OpenOptions::new()
-            .create(true)
-            .append(start > 0)
-            .write(true)
-            .truncate(start == 0)
-            .open(&self.part)
-            .map_err(fatal)?;
-        if start == 0 {
+        let mut file = if start > 0 {
+            GrowingFile::resume(&self.part)?
+        } else {
+            // Before the state, so that an old part is never taken for one of this answer.
+            let file = GrowingFile::start(&self.part)?;
             let text = serde_json::to_vec(state).unwrap_or_default();
-            store::write_atomic(&self.state, &text)
-                .map_err(|error| Failure::Fatal(error.into()))?;
-        }
+            store::write_atomic(&self.state, &text)?;
+            file
+        };
         self.reused = start > 0;
         let mut have = start;
         (self.report)(Event::Started {
@@ -456,7 +455,7 @@ impl Download<'_> {
                     self.most
                 )));
             }
-            file.write_all(&buffer[..n]).map_err(fatal)?;
+            file.append(&buffer[..n])?;
             (self.report)(Event::Progress { have });
         }
         match state.total {
@@ -497,7 +496,7 @@ impl Download<'_> {
 
 /// Removes a file of ours that may not be there; one left over does no harm.
 fn remove(path: &Path) {
-    let _ = std::fs::remove_file(path);
+    let _ = store::remove_file(path);
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {

@@ -29,7 +29,7 @@ pub fn import_set(set: &KnownSet, from: &Path, data_dir: &Path) -> Result<PathBu
     std::fs::read_dir(from).map_err(|source| DataError::io("read", from, source))?;
     let contents = gather(set, from)?;
     let target = data_dir.join(set.name);
-    make_folder(&target)?;
+    store::create_folder(&target)?;
     for (file, bytes) in contents {
         store::write_atomic(&target.join(file.name), &bytes)?;
     }
@@ -94,8 +94,4 @@ pub(super) fn unpack(set: &KnownSet, path: &Path) -> Result<Vec<(SetFile, Vec<u8
         contents.push((*file, bytes));
     }
     Ok(contents)
-}
-
-pub(super) fn make_folder(path: &Path) -> Result<(), DataError> {
-    std::fs::create_dir_all(path).map_err(|source| DataError::io("make the folder", path, source))
 }

@@ -211,6 +211,6 @@ mod tests {
         assert_eq!(shards(10, 4), [0..3, 3..6, 6..8, 8..10]);
         assert_eq!(shards(2, 4), [0..1, 1..2]);
         assert_eq!(pieces(&(10..20), 4), [10..14, 14..17, 17..20]);
-        assert_eq!(pieces(&(10..20), 10), [10..20]);
+        assert_eq!(pieces(&(10..20), 10), vec![10..20; 1]);
     }
 }

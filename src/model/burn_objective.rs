@@ -405,7 +405,7 @@ impl<M: Network> BurnPoint<'_, M> {
         let width = batch.features.len() / n;
         let data = TensorData::new(batch.features, [n, width]);
         let input = Tensor::<2>::from_data(data, (&device, F::DTYPE));
-        let labels: Vec<i32> = batch.labels.iter().map(|&l| l as i32).collect();
+        let labels: Vec<i32> = batch.labels.iter().map(|&l| l.cast_signed()).collect();
         let labels = Tensor::<1, Int>::from_data(TensorData::new(labels, [n]), &device);
         let mut pass = Forward {
             example_shape: &objective.example_shape,

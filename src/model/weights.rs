@@ -85,17 +85,12 @@ pub fn to_bytes<F: Scalar>(
 ) -> Result<Vec<u8>, WeightsError> {
     let layout = layout_of(objective);
     let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
-    let bytes = |values: &[F]| {
-        let mut bytes = Vec::with_capacity(values.len() * F::BYTES);
-        values.iter().for_each(|v| v.append_le_bytes(&mut bytes));
-        bytes
-    };
     for (i, parameter) in layout.parameters.iter().enumerate() {
         let values = &parameters[parameter.range.clone()];
         let transposed = objective.transposed(i);
         let data = match *parameter.shape {
-            [rows, columns] if transposed => bytes(&transpose(values, rows, columns)),
-            _ => bytes(values),
+            [rows, columns] if transposed => F::le_bytes(&transpose(values, rows, columns)),
+            _ => F::le_bytes(values),
         };
         tensors.push((
             parameter.name.clone(),
@@ -112,7 +107,7 @@ pub fn to_bytes<F: Scalar>(
             tensors.push((
                 format!("{}.{name}", layer.name),
                 vec![values.len()],
-                bytes(&values),
+                F::le_bytes(&values),
             ));
         }
     }

@@ -48,8 +48,8 @@ pub trait Scalar:
     fn sqrt(self) -> Self;
     /// Neither infinite nor NaN.
     fn is_finite(self) -> bool;
-    /// Appends the little-endian bytes.
-    fn append_le_bytes(self, bytes: &mut Vec<u8>);
+    /// The little-endian bytes of all values, one after the other.
+    fn le_bytes(values: &[Self]) -> Vec<u8>;
     /// Reads little-endian bytes; `bytes` has length [`Scalar::BYTES`].
     fn from_le_slice(bytes: &[u8]) -> Self;
 }
@@ -77,8 +77,8 @@ macro_rules! scalar {
             fn is_finite(self) -> bool {
                 $type::is_finite(self)
             }
-            fn append_le_bytes(self, bytes: &mut Vec<u8>) {
-                bytes.extend_from_slice(&self.to_le_bytes());
+            fn le_bytes(values: &[Self]) -> Vec<u8> {
+                values.iter().flat_map(|v| v.to_le_bytes()).collect()
             }
             fn from_le_slice(bytes: &[u8]) -> Self {
                 let mut array = [0; size_of::<$type>()];

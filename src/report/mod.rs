@@ -19,17 +19,9 @@ use crate::store::{self, StoreError};
 /// Why a report could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// A file could not be written.
+    /// A file could not be written, or a figure of an earlier report not removed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A figure of an earlier report could not be removed.
-    #[error("cannot remove {}: {error}", path.display())]
-    Stale {
-        /// The figure.
-        path: PathBuf,
-        /// The system's answer.
-        error: std::io::Error,
-    },
     /// A figure could not be drawn.
     #[error("figure `{figure}`: {message}")]
     Draw {
@@ -90,7 +82,7 @@ fn remove_stale(folder: &Path, files: &[PathBuf]) -> Result<(), ReportError> {
         let ours = gap_figures::is_name(name)
             && path.extension().is_some_and(|e| e == "svg" || e == "png");
         if ours && !files.contains(&path) {
-            std::fs::remove_file(&path).map_err(|error| ReportError::Stale { path, error })?;
+            store::remove_file(&path)?;
         }
     }
     Ok(())

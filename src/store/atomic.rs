@@ -105,6 +105,23 @@ pub fn entries(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
     Ok(paths)
 }
 
+/// Removes a file. One that is not there is fine.
+///
+/// # Errors
+/// [`StoreError::Io`] where the system refuses.
+pub fn remove_file(path: &Path) -> Result<(), StoreError> {
+    absent_is_fine(path, fs::remove_file(path))
+}
+
+fn absent_is_fine(path: &Path, removed: std::io::Result<()>) -> Result<(), StoreError> {
+    match removed {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(StoreError::io("remove", path, error))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Removes all that is in a folder, what is named `last` after all else; the folder stays.
 ///
 /// # Errors
@@ -117,12 +134,7 @@ pub fn empty_folder(folder: &Path, last: &str) -> Result<(), StoreError> {
             Ok(data) if data.is_dir() => fs::remove_dir_all(&path),
             _ => fs::remove_file(&path),
         };
-        match removed {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(StoreError::io("remove", &path, error));
-            }
-            _ => {}
-        }
+        absent_is_fine(&path, removed)?;
     }
     sync_folder(folder)
 }
@@ -139,7 +151,7 @@ pub fn remove_temporaries(folder: &Path) -> Result<(), StoreError> {
             .and_then(|name| name.to_str())
             .is_some_and(|name| name.starts_with('.') && name.ends_with(TEMPORARY));
         if ours {
-            fs::remove_file(&path).map_err(|error| StoreError::io("remove", &path, error))?;
+            remove_file(&path)?;
         }
     }
     Ok(())

@@ -1,7 +1,5 @@
 //! The clock: durations and time stamps. Results never depend on it.
 
-#![allow(clippy::disallowed_methods)] // The one room with clocks.
-
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Measures a duration.

@@ -151,7 +151,7 @@ impl TrialRunner for Trainer<'_> {
                 step,
                 total_steps,
                 loss,
-            })
+            });
         };
         let control = Control {
             threads: control.threads,

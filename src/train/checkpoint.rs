@@ -82,11 +82,6 @@ pub(super) fn write<'a, F: Scalar>(
     state: impl Iterator<Item = (&'static str, &'a [F])>,
     tables: [&str; 2],
 ) -> Result<(), StoreError> {
-    let bytes = |values: &[F]| {
-        let mut bytes = Vec::with_capacity(values.len() * F::BYTES);
-        values.iter().for_each(|v| v.append_le_bytes(&mut bytes));
-        bytes
-    };
     let dtype = if F::BYTES == 4 {
         Dtype::F32
     } else {
@@ -96,10 +91,15 @@ pub(super) fn write<'a, F: Scalar>(
         "parameters".to_owned(),
         dtype,
         parameters.len(),
-        bytes(parameters),
+        F::le_bytes(parameters),
     )];
     for (name, values) in state {
-        tensors.push((format!("state.{name}"), dtype, values.len(), bytes(values)));
+        tensors.push((
+            format!("state.{name}"),
+            dtype,
+            values.len(),
+            F::le_bytes(values),
+        ));
     }
     for (name, table) in ["steps.csv", "evaluations.csv"].into_iter().zip(tables) {
         tensors.push((

@@ -85,36 +85,33 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
         let path = places.folder.join("checkpoint.safetensors");
         let length = session.parameters().len();
         let found = checkpoint::read::<F>(&path, places.run_id, length, session.slots())?;
-        let (progress, steps_csv, evaluations_csv) = match found {
-            Some(found) => {
-                let state = found.state.into_iter().map(|(_, values)| values).collect();
-                session.restore(found.progress.step, found.parameters, state);
-                (found.progress, found.steps_csv, found.evaluations_csv)
-            }
-            None => {
-                let target = config.train.target.as_ref().map(|t| TargetOutcome {
-                    metric: t.metric,
-                    split: t.split,
-                    value: t.value,
-                    reached: false,
-                    steps_to_target: None,
-                    examples_to_target: None,
-                });
-                let progress = Progress {
-                    run_id: places.run_id.to_owned(),
-                    precision: F::NAME.to_owned(),
-                    step: 0,
-                    evaluated_step: None,
-                    evaluation: BTreeMap::new(),
-                    target,
-                    finished: None,
-                };
-                (
-                    progress,
-                    STEPS_HEADER.to_owned(),
-                    EVALUATIONS_HEADER.to_owned(),
-                )
-            }
+        let (progress, steps_csv, evaluations_csv) = if let Some(found) = found {
+            let state = found.state.into_iter().map(|(_, values)| values).collect();
+            session.restore(found.progress.step, found.parameters, state);
+            (found.progress, found.steps_csv, found.evaluations_csv)
+        } else {
+            let target = config.train.target.as_ref().map(|t| TargetOutcome {
+                metric: t.metric,
+                split: t.split,
+                value: t.value,
+                reached: false,
+                steps_to_target: None,
+                examples_to_target: None,
+            });
+            let progress = Progress {
+                run_id: places.run_id.to_owned(),
+                precision: F::NAME.to_owned(),
+                step: 0,
+                evaluated_step: None,
+                evaluation: BTreeMap::new(),
+                target,
+                finished: None,
+            };
+            (
+                progress,
+                STEPS_HEADER.to_owned(),
+                EVALUATIONS_HEADER.to_owned(),
+            )
         };
         Ok(Self {
             config,
