@@ -59,7 +59,9 @@ impl ResidualMlp {
             .keys()
             .find(|key| !OPTIONS.contains(&key.as_str()))
         {
-            return Err(format!("unknown option `{unknown}`; known: {}", OPTIONS.join(", ")).into());
+            return Err(
+                format!("unknown option `{unknown}`; known: {}", OPTIONS.join(", ")).into(),
+            );
         }
         let width = context.option_usize("width", 64)?;
         let blocks = context.option_usize("blocks", 2)?;

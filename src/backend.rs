@@ -9,8 +9,9 @@ use burn::tensor::{DType, Device};
 pub enum BackendError {
     /// Not a device of this build.
     #[error(
-        "train.device = \"{name}\" is not available; this build has: {available}\n\
-         hint: build with `--features {name}` if {name} is one of wgpu, cuda, ndarray"
+        "the device \"{name}\" is not available; this build has: {available}\n\
+         hint: {}",
+        hint(name)
     )]
     Unknown {
         /// The name asked for.
@@ -20,7 +21,7 @@ pub enum BackendError {
     },
     /// The backend is built in, but finds no hardware or driver.
     #[error(
-        "train.device = \"{name}\" is built in, but no such device was found ({message}); \
+        "the device \"{name}\" is built in, but no such device was found ({message}); \
          available here: {available}"
     )]
     Absent {
@@ -32,13 +33,27 @@ pub enum BackendError {
         available: String,
     },
     /// The device cannot compute in this precision.
-    #[error("train.device = \"{name}\" cannot compute in {precision}; use flex")]
+    #[error("the device \"{name}\" cannot compute in {precision}; use flex")]
     Precision {
         /// The device.
         name: String,
         /// `"f32"` or `"f64"`.
         precision: &'static str,
     },
+}
+
+/// Devices that a feature of the crate adds.
+const FEATURES: [&str; 3] = ["ndarray", "wgpu", "cuda"];
+
+fn hint(name: &str) -> String {
+    if FEATURES.contains(&name) {
+        format!("build with `--features {name}`")
+    } else {
+        format!(
+            "the devices are flex and, each by a feature of its own, {}",
+            FEATURES.join(", ")
+        )
+    }
 }
 
 /// Names of the devices that this build knows, whether or not the hardware is there.

@@ -1,5 +1,10 @@
 //! The analysis of made-up tables, held against values worked out by hand.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests lay out folders of their own"
+)]
+
 mod tables;
 
 use std::path::PathBuf;

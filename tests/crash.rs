@@ -1,6 +1,11 @@
 //! A study killed with SIGKILL at any moment and started again ends with the bytes of an
 //! undisturbed one; so does one that two processes share, killed in turn.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests lay out folders of their own"
+)]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -128,7 +133,10 @@ fn killed_and_resumed(processes: usize, seed: u64) {
     finish(spawn(&config, &results));
     assert_same(&results.join("crash"), &expected);
     if processes == 1 {
-        assert!(resumed >= 3, "only {resumed} kills struck a trial after its first checkpoint");
+        assert!(
+            resumed >= 3,
+            "only {resumed} kills struck a trial after its first checkpoint"
+        );
     }
 }
 

@@ -1,5 +1,10 @@
 //! Downloading and importing, against a server on loopback that stalls, cuts off and lies.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests lay out folders of their own"
+)]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,10 @@
 //! Reading, splitting and preparing examples.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests lay out folders of their own"
+)]
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 

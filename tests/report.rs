@@ -177,7 +177,7 @@ fn nothing_finished_is_said_and_not_drawn() {
         outcome: |_, _, seed| if seed == 0 { failed() } else { diverged() },
         ..standard("nothing")
     });
-    assert!(page.contains("No trial has finished yet"));
+    assert!(page.contains("No trial came to its end"));
     assert!(!page.contains("<svg"));
 }
 

@@ -1,5 +1,10 @@
 //! The store room: what reaches the disk is whole, and what is read is checked.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests lay out folders of their own"
+)]
+
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,6 +1,11 @@
 //! The study room: what runs, what is kept, and what a crash cannot break. Trials are a made-up
 //! recurrence here, so that only the room itself is tested.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests lay out folders of their own"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -2,14 +2,18 @@
 //!
 //! The expected values come from `tests/reference/training.py`.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
 use batchlab::config::{
-    Activation, DataConfig, DataSource, LearningRateConfig, ModelConfig, OptimizerConfig,
-    Precision, Split, TrainConfig, TrialConfig,
+    Activation, DataConfig, DataSource, EpochEnd, LearningRateConfig, Metric, ModelConfig,
+    OptimizerConfig, Precision, Split, TargetConfig, TrainConfig, TrialConfig,
 };
 use batchlab::data::{Data, Examples};
 use batchlab::model::{AnyObjective, Registry, weights};
 use batchlab::objective::{Objective, Scalar};
-use batchlab::train::{Pool, Session};
+use batchlab::train::{Control, Places, Pool, Session, Status, TrialOutcome, run_trial};
 use safetensors::SafeTensors;
 use serde_json::Value;
 
@@ -158,8 +162,7 @@ fn twenty_steps_equal_pytorch() {
         let mut config = config(model_of(model), optimizer, lr);
         config.train.workers = expected["workers"].as_u64().unwrap() as usize;
         let file = expected["weights"].as_str().unwrap();
-        // The issue asks for 1e-5 in f32. PyTorch's own f32 run differs from its f64 run by up to
-        // 4e-6 on these, so the f64 losses are the truth for both.
+        // PyTorch's own f32 losses are within 3.4e-7 of its f64 losses, which are the truth for both.
         for (precision, tolerance) in [(Precision::F64, 1e-10), (Precision::F32, 1e-5)] {
             config.train.precision = precision;
             let found = run(&config, &data, Some(file), 1);
@@ -203,13 +206,7 @@ fn p_workers_of_b_equal_one_worker_of_p_b() {
                 let many = run(&config, &data, None, 1);
                 assert_close(model, many.losses[0], one.losses[0], tolerance);
                 let error = distance(&many.parameters, &one.parameters);
-                // Twenty updates amplify the rounding of one; in f32 by up to about 10.
-                let bound = if precision == Precision::F32 {
-                    10.0 * tolerance
-                } else {
-                    tolerance
-                };
-                assert!(error <= bound, "{model}, {workers} workers: {error:e}");
+                assert!(error <= tolerance, "{model}, {workers} workers: {error:e}");
             }
         }
     }
@@ -375,4 +372,254 @@ fn the_noisy_quadratic_goes_through_the_same_loop() {
     });
     assert!(last.loss < first.loss, "{} after {}", last.loss, first.loss);
     assert_eq!(last.accuracy, None);
+}
+
+#[test]
+fn population_statistics_of_the_first_layer_do_not_depend_on_the_groups() {
+    // One batch-normalized layer right behind the input: its exact statistics are those of all
+    // examples, however they are grouped.
+    let data = examples("images");
+    let mut config = config(model_of("resnet"), OptimizerConfig::default(), 0.05);
+    config.train.precision = Precision::F64;
+    let first_layer = |workers: usize, batch: usize| {
+        let mut config = config.clone();
+        config.train.workers = workers;
+        config.train.global_batch = Some(batch);
+        let model = Registry::new().build(&config, &data).unwrap();
+        let objective: &dyn Objective<f64> = &*model;
+        Pool::with(2, |pool| {
+            Session::new(&config, &data, objective, pool)
+                .unwrap()
+                .statistics()
+                .unwrap()[0]
+                .clone()
+        })
+    };
+    let whole = first_layer(1, 320);
+    assert_eq!(whole.name, "bn1");
+    // 320 = 11 x 29 + 1: the one that is left over belongs to the statistics too.
+    for (workers, batch) in [(8, 16), (1, 29)] {
+        let parts = first_layer(workers, batch);
+        assert!(distance(&whole.mean, &parts.mean) < 1e-12);
+        assert!(distance(&whole.variance, &parts.variance) < 1e-12);
+    }
+}
+
+#[test]
+fn a_partial_batch_that_makes_a_group_of_one_is_refused_before_training() {
+    let data = examples("images");
+    let mut config = config(model_of("resnet"), OptimizerConfig::default(), 0.05);
+    // 320 = 11 x 29 + 1: an epoch ends with a batch of 1.
+    config.train.global_batch = Some(29);
+    config.train.epoch_end = EpochEnd::Partial;
+    let model = Registry::new().build(&config, &data).unwrap();
+    let objective: &dyn Objective<f32> = &*model;
+    let refused = |config: &TrialConfig| {
+        Pool::with(1, |pool| {
+            Session::new(config, &data, objective, pool)
+                .err()
+                .is_some_and(|e| e.to_string().contains("group of 1"))
+        })
+    };
+    assert!(refused(&config));
+    config.train.steps = Some(11);
+    assert!(
+        !refused(&config),
+        "the run ends before the batch of 1 comes"
+    );
+}
+
+/// A whole trial in `folder`, from its checkpoint if it has one.
+fn trial_in(folder: &Path, config: &TrialConfig, data: &Data) -> TrialOutcome {
+    let model = Registry::new().build(config, data).unwrap();
+    let model: &dyn AnyObjective = &*model;
+    let places = Places {
+        folder,
+        run_id: "trial",
+    };
+    let control = Control {
+        threads: 1,
+        stop: &AtomicBool::new(false),
+        checkpoint_seconds: 1e9,
+        progress: &|_, _, _| {},
+    };
+    run_trial::<f32>(config, data, model, model, places, control).unwrap()
+}
+
+/// Digits with a test part, and 2 epochs of softmax regression on 300 of them.
+fn short_trial() -> (TrialConfig, Data) {
+    let mut config = config(
+        ModelConfig::SoftmaxRegression {},
+        OptimizerConfig::default(),
+        0.05,
+    );
+    config.data.subset = Some(300);
+    config.train.global_batch = Some(64);
+    config.train.steps = None;
+    config.train.epochs = Some(2.0);
+    config.train.evaluate.every_epochs = Some(0.5);
+    let data = batchlab::data::load(&config.data, Path::new("data")).unwrap();
+    (config, data)
+}
+
+/// Rows of evaluations.csv of one split: update, examples, accuracy.
+fn evaluated(folder: &Path, split: &str) -> Vec<(u64, u64, f64)> {
+    let text = std::fs::read_to_string(folder.join("evaluations.csv")).unwrap();
+    let rows = text.lines().skip(1).map(|l| l.split(',').collect());
+    rows.filter(|cells: &Vec<&str>| cells[3] == split)
+        .map(|cells| {
+            let number = |i: usize| cells[i].parse().unwrap();
+            (number(0), number(2), cells[5].parse().unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn evaluations_come_at_the_start_each_time_the_epochs_have_passed_and_at_the_end() {
+    let (mut config, data) = short_trial();
+    // 300/64 = 4.6875 updates an epoch: half epochs have passed after 3, 5, 8 of 9 updates (carry),
+    // of 4 an epoch after 2, 4, 6, 8 (drop), and of 5 (4 x 64 + 44) after 3, 5, 8, 10 (partial).
+    for (epoch_end, expected) in [
+        (
+            EpochEnd::Carry,
+            &[(0, 0), (3, 192), (5, 320), (8, 512), (9, 576)][..],
+        ),
+        (
+            EpochEnd::Drop,
+            &[(0, 0), (2, 128), (4, 256), (6, 384), (8, 512)],
+        ),
+        (
+            EpochEnd::Partial,
+            &[(0, 0), (3, 192), (5, 300), (8, 492), (10, 600)],
+        ),
+    ] {
+        config.train.epoch_end = epoch_end;
+        let folder = tempfile::tempdir().unwrap();
+        let outcome = trial_in(folder.path(), &config, &data);
+        let rows = evaluated(folder.path(), "test");
+        let places: Vec<(u64, u64)> = rows.iter().map(|r| (r.0, r.1)).collect();
+        assert_eq!(places, expected, "{epoch_end:?}");
+        assert_eq!(Some(&(outcome.steps, outcome.examples)), places.last());
+        assert_eq!(outcome.status, Status::Completed);
+    }
+    config.train.epoch_end = EpochEnd::Carry;
+    config.train.evaluate.every_epochs = None;
+    config.train.evaluate.every_steps = Some(4);
+    let folder = tempfile::tempdir().unwrap();
+    trial_in(folder.path(), &config, &data);
+    let steps: Vec<u64> = evaluated(folder.path(), "test")
+        .iter()
+        .map(|r| r.0)
+        .collect();
+    assert_eq!(steps, [0, 4, 8, 9]);
+}
+
+#[test]
+fn a_target_ends_the_trial_at_the_first_evaluation_that_reaches_it() {
+    let (mut config, data) = short_trial();
+    let folder = tempfile::tempdir().unwrap();
+    trial_in(folder.path(), &config, &data);
+    let rows = evaluated(folder.path(), "test");
+    let value = rows[2].2;
+    let &(step, examples, _) = rows.iter().find(|r| r.2 >= value).unwrap();
+    assert!(step > 0);
+
+    let mut target = TargetConfig {
+        metric: Metric::Accuracy,
+        split: Split::Test,
+        value,
+    };
+    config.train.target = Some(target.clone());
+    let folder = tempfile::tempdir().unwrap();
+    let outcome = trial_in(folder.path(), &config, &data);
+    let reached = outcome.target.unwrap();
+    assert_eq!((outcome.status, reached.reached), (Status::Completed, true));
+    assert_eq!((outcome.steps, outcome.examples), (step, examples));
+    assert_eq!(reached.steps_to_target, Some(step));
+    assert_eq!(reached.examples_to_target, Some(examples));
+
+    target.value = 1.0;
+    config.train.target = Some(target);
+    let folder = tempfile::tempdir().unwrap();
+    let outcome = trial_in(folder.path(), &config, &data);
+    let missed = outcome.target.unwrap();
+    assert_eq!((outcome.status, missed.reached), (Status::Censored, false));
+    assert_eq!(
+        (missed.steps_to_target, missed.examples_to_target),
+        (None, None)
+    );
+    assert_eq!(outcome.steps, 9);
+}
+
+#[test]
+fn a_loss_that_is_not_finite_or_above_the_bound_ends_the_trial_as_diverged() {
+    let (plain, data) = short_trial();
+    let end = |config: &TrialConfig| {
+        let folder = tempfile::tempdir().unwrap();
+        let outcome = trial_in(folder.path(), config, &data);
+        let rows = std::fs::read_to_string(folder.path().join("steps.csv")).unwrap();
+        (outcome, rows.lines().count() as u64 - 1)
+    };
+    // The first update throws the weights out of range: the second batch shows it.
+    let mut config = plain.clone();
+    config.learning_rate.base_lr = 1e38;
+    let (outcome, rows) = end(&config);
+    assert_eq!(outcome.status, Status::Diverged);
+    assert_eq!((outcome.steps, rows), (2, 2));
+    assert!(outcome.message.unwrap().ends_with("at update 2"));
+    // A bound: at a batch, and at the evaluation after the last update.
+    let mut config = plain.clone();
+    config.learning_rate.base_lr = 1e4;
+    config.train.divergence_loss = 1e3;
+    let (outcome, _) = end(&config);
+    let message = outcome.message.unwrap();
+    assert_eq!(outcome.status, Status::Diverged);
+    assert!(
+        message.ends_with("above the bound 1000 at update 2"),
+        "{message}"
+    );
+    config.train.epochs = None;
+    config.train.steps = Some(1);
+    let (outcome, _) = end(&config);
+    let message = outcome.message.unwrap();
+    assert_eq!((outcome.status, outcome.steps), (Status::Diverged, 1));
+    assert!(
+        message.ends_with("above the bound 1000 on the training split after update 1"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_trial_killed_while_it_writes_its_last_files_ends_with_the_same_bytes() {
+    let (plain, data) = short_trial();
+    let mut reached = plain.clone();
+    reached.train.target = Some(TargetConfig {
+        metric: Metric::Accuracy,
+        split: Split::Test,
+        value: 0.3,
+    });
+    let mut diverged = plain.clone();
+    diverged.learning_rate.base_lr = 1e38;
+    for (config, status) in [
+        (plain, Status::Completed),
+        (reached, Status::Completed),
+        (diverged, Status::Diverged),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let files = || -> BTreeMap<_, _> {
+            std::fs::read_dir(folder.path())
+                .unwrap()
+                .map(|entry| entry.unwrap())
+                .map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap()))
+                .collect()
+        };
+        let json = |outcome| serde_json::to_string(&outcome).unwrap();
+        let outcome = trial_in(folder.path(), &config, &data);
+        assert_eq!(outcome.status, status);
+        let before = files();
+        std::fs::remove_file(folder.path().join("model.safetensors")).unwrap();
+        let again = trial_in(folder.path(), &config, &data);
+        assert_eq!(json(again), json(outcome));
+        assert!(files() == before, "other bytes after {status:?}");
+    }
 }

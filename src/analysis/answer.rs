@@ -206,8 +206,13 @@ fn capitalized(text: &str) -> String {
 fn nothing_measured(analysis: &GapAnalysis) -> Answer {
     let outcomes = analysis.outcomes();
     let short = if outcomes.finished() == 0 {
+        let yet = if outcomes.pending() > 0 {
+            "has finished yet"
+        } else {
+            "came to its end"
+        };
         format!(
-            "No trial has finished yet, so there is no answer: {}.",
+            "No trial {yet}, so there is no answer: {}.",
             outcome_words(&outcomes)
         )
     } else {
@@ -609,6 +614,12 @@ fn short_answer(
             change.n
         );
         if let Some(bound) = metric.worse_side(&change).filter(|b| *b > 0.0) {
+            // An interval of few seeds may reach beyond what there is to lose.
+            let mean = reference.estimate(metric.measure()).map(|e| e.mean);
+            let bound = match (metric.metric, mean) {
+                (Metric::Accuracy, Some(mean)) => bound.min(mean),
+                _ => bound,
+            };
             let bound = match metric.metric {
                 Metric::Accuracy => format!("a loss of up to {} points", fixed(bound * 100.0, 2)),
                 Metric::Loss => format!("a rise of up to {}", significant(bound, 2)),

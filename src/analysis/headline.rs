@@ -114,7 +114,7 @@ impl fmt::Display for Headline {
         for line in wrapped(&self.answer, WIDTH) {
             writeln!(f, "{line}")?;
         }
-        let Some(metric) = self.metric else {
+        let Some(metric) = self.metric.filter(|_| !self.ranked.is_empty()) else {
             return Ok(());
         };
         let unit = if metric.metric == Metric::Accuracy {

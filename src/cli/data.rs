@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::Out;
 use crate::config::env;
 use crate::data::DataError;
 use crate::data::fetch::{Event, FetchOptions, fetch};
@@ -75,7 +76,7 @@ pub(crate) enum DataCommandError {
     #[error(transparent)]
     Data(#[from] DataError),
     /// The terminal or pipe.
-    #[error("cannot write to standard output: {0}")]
+    #[error(transparent)]
     Output(#[from] io::Error),
 }
 
@@ -127,7 +128,7 @@ fn is_embedded(name: &str) -> bool {
 }
 
 fn show(folder: &Path) -> Result<(), DataCommandError> {
-    Ok(writeln!(io::stdout(), "{}", folder.display())?)
+    Ok(writeln!(Out, "{}", folder.display())?)
 }
 
 fn note(text: &str) {
@@ -136,7 +137,7 @@ fn note(text: &str) {
 }
 
 fn list(dir: &Path) -> Result<(), DataCommandError> {
-    let mut out = io::stdout().lock();
+    let mut out = Out;
     writeln!(out, "{:<14} {:<12} about", "name", "state")?;
     writeln!(
         out,

@@ -86,12 +86,11 @@ pub fn main_with(registry: &Registry) -> ExitCode {
         Command::Status(args) => {
             study::status(&args).unwrap_or_else(|error| fail(&error, error.exit_code()))
         }
-        Command::Report(args) => done(write_report(&args.folder).map(|lines| {
-            for line in &lines {
-                print(line);
-            }
+        Command::Report(args) => done(write_report(&args.folder).and_then(|lines| {
+            let print = |line| writeln!(Out, "{line}").map_err(Into::into);
+            lines.iter().try_for_each(print)
         })),
-        Command::Config(command) => done(command.run(&mut io::stdout().lock())),
+        Command::Config(command) => done(command.run(&mut Out)),
         Command::Data(command) => done(data::run(&command).map_err(Into::into)),
         Command::BenchStep(args) => done(bench::run(&args)),
     }
@@ -117,7 +116,27 @@ fn fail(error: &impl Display, code: ExitCode) -> ExitCode {
     code
 }
 
-/// A line on standard output; a closed pipe ends the output, not the program.
-fn print(line: &str) {
-    let _ = writeln!(io::stdout(), "{line}");
+/// Standard output. Who closes it early (`| head`) has seen enough; anything else that keeps it
+/// from being written, such as a full disk, is an error.
+struct Out;
+
+impl io::Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        told(io::stdout().write(bytes), bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        told(io::stdout().flush(), ())
+    }
+}
+
+fn told<T>(written: io::Result<T>, all: T) -> io::Result<T> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(all),
+        Err(error) => {
+            let text = format!("cannot write to standard output: {error}");
+            Err(io::Error::new(error.kind(), text))
+        }
+        written => written,
+    }
 }

@@ -5,15 +5,16 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use clap::builder::RangedI64ValueParser;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use super::Out;
 use crate::config::{self, ConfigError, Split, StudyConfig, TrialConfig, TrialSpec};
 use crate::store;
 use crate::store::clock::Stopwatch;
@@ -28,9 +29,6 @@ const INTERRUPTED: u8 = 130;
 
 /// Pending trials that `status` names without `--verbose`.
 const PENDING_SHOWN: usize = 10;
-
-/// Seconds between two lines of progress where there is no terminal.
-const LINE_EVERY: f64 = 5.0;
 
 /// Run a study, or go on with one that was stopped.
 #[derive(Debug, Clone, clap::Args)]
@@ -58,12 +56,12 @@ pub(super) struct RunArgs {
     #[arg(long)]
     pub dry_run: bool,
     /// Trials at a time [default: the cores, or the trials left if those are fewer].
-    #[arg(long, value_name = "N")]
-    pub jobs: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", value_parser = count())]
+    pub jobs: Option<u16>,
     /// Threads of one trial [default: train.threads, else the cores shared out]. Never changes
     /// results.
-    #[arg(long, value_name = "N")]
-    pub threads: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", value_parser = count())]
+    pub threads: Option<u16>,
     /// Take every n-th trial only, from the i-th on (i from 1 to n).
     #[arg(long, value_name = "i/n", conflicts_with = "index")]
     pub shard: Option<Selection>,
@@ -79,6 +77,11 @@ pub(super) struct RunArgs {
     /// Show no progress: only the headline of the report, failed trials, and errors.
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+/// A number of threads. More than the cores gain nothing; far more would hold up the machine.
+fn count() -> RangedI64ValueParser<u16> {
+    clap::value_parser!(u16).range(1..=i64::from(config::MAX_THREADS))
 }
 
 /// Show which trials of a study are done, running and left.
@@ -103,6 +106,9 @@ pub(super) enum RunError {
     /// There is no way to run its trials.
     #[error("{0}")]
     Runner(BoxError),
+    /// Standard output could not be written.
+    #[error(transparent)]
+    Output(#[from] io::Error),
     /// The system refused a signal handler.
     #[error("cannot listen to signals: {0}")]
     Signal(io::Error),
@@ -143,8 +149,8 @@ pub(super) fn run<R: TrialRunner>(
         (None, None) => Selection::All,
     };
     let options = Options {
-        jobs: args.jobs.map(NonZeroUsize::get),
-        threads: args.threads.map(NonZeroUsize::get),
+        jobs: args.jobs.map(usize::from),
+        threads: args.threads.map(usize::from),
         selection,
         retry_failed: args.retry_failed,
         command: std::env::args_os()
@@ -200,8 +206,8 @@ pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, RunError> {
         status.record.name,
         trials(total),
         counts.done()
-    ));
-    out(format!("  {}", breakdown(&counts)));
+    ))?;
+    out(format!("  {}", breakdown(&counts)))?;
     let mut pending = 0;
     for trial in &status.trials {
         let (id, label) = (&trial.record.id, trial.record.label());
@@ -212,6 +218,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, RunError> {
             }
             (_, Some(where_and_when)) => Some(format!("running ({where_and_when})")),
             (TrialState::Damaged(problem), None) => Some(format!("to run again: {problem}")),
+            (TrialState::Unreadable(problem), None) => Some(problem.clone()),
             (TrialState::Pending, None) => {
                 pending += 1;
                 let word = if trial.begun {
@@ -223,18 +230,18 @@ pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, RunError> {
             }
         };
         if let Some(line) = line {
-            out(format!("  {id}  {label}: {line}"));
+            out(format!("  {id}  {label}: {line}"))?;
         }
     }
     if !args.verbose && pending > PENDING_SHOWN {
         out(format!(
             "  and {} more pending (--verbose shows them)",
             pending - PENDING_SHOWN
-        ));
+        ))?;
     }
     let report = args.folder.join("report.html");
     if store::exists(&report) {
-        out(format!("report: {}", report.display()));
+        out(format!("report: {}", report.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -244,7 +251,7 @@ fn dry_run(
     folder: &StudyFolder,
     runner: &dyn TrialRunner,
     options: &Options,
-) -> Result<(), StudyError> {
+) -> Result<(), RunError> {
     let selected = plan.select(options.selection)?;
     let mut pending = Vec::new();
     let header = [
@@ -269,6 +276,7 @@ fn dry_run(
             TrialState::Done(_) if wanted => "again",
             TrialState::Done(result) => result.outcome.status.name(),
             TrialState::Damaged(_) => "damaged",
+            TrialState::Unreadable(_) => "unreadable",
             TrialState::Pending => "pending",
         };
         rows.push([
@@ -281,7 +289,7 @@ fn dry_run(
             label(spec),
         ]);
     }
-    table(&rows);
+    table(&rows)?;
     let jobs = options.jobs_for(pending.len());
     out(format!(
         "{}, {} done, {} to run, {jobs} at a time, in {}",
@@ -289,7 +297,7 @@ fn dry_run(
         selected.len() - pending.len(),
         pending.len(),
         folder.root().display(),
-    ));
+    ))?;
     if pending.is_empty() {
         return Ok(());
     }
@@ -302,9 +310,9 @@ fn dry_run(
             out(format!(
                 "estimated time: about {}, {basis}",
                 duration(estimate.seconds)
-            ));
+            ))?;
         }
-        None => out("estimated time: unknown"),
+        None => out("estimated time: unknown")?,
     }
     Ok(())
 }
@@ -317,7 +325,7 @@ fn conclude(
     options: &Options,
     execution: &Execution,
     progress: &Progress<'_>,
-) -> Result<(), StudyError> {
+) -> Result<(), RunError> {
     let (selection, all) = (&execution.selection, &execution.plan);
     let quiet = progress.mode == Mode::Quiet;
     for index in plan.select(options.selection)? {
@@ -363,7 +371,7 @@ fn conclude(
         }
     }
     for line in execution.report.iter().flatten() {
-        out(line);
+        out(line)?;
     }
     Ok(())
 }
@@ -387,7 +395,7 @@ fn hide_panics_of_trials() {
 enum Mode {
     /// Bars on a terminal, and a line for each finished trial.
     Bars,
-    /// A line every few seconds.
+    /// No terminal: the plan, and what goes wrong.
     Lines,
     Quiet,
 }
@@ -410,7 +418,6 @@ struct Screen {
     work: f64,
     done: usize,
     trials: usize,
-    last_line: Stopwatch,
     told_to_stop: bool,
 }
 
@@ -437,7 +444,6 @@ impl<'a> Progress<'a> {
             work: 0.0,
             done: 0,
             trials: 0,
-            last_line: Stopwatch::start(),
             told_to_stop: false,
         });
         Self {
@@ -604,17 +610,8 @@ impl<'a> Progress<'a> {
                 self.say(&display, format!("{result} ({how})"));
             }
             Mode::Lines => {
-                let last = display.done == display.trials;
-                let odd = matches!(outcome.status, Status::Diverged | Status::Failed);
-                if last || odd || display.last_line.seconds() >= LINE_EVERY {
-                    display.last_line = Stopwatch::start();
-                    let left = if last {
-                        String::new()
-                    } else {
-                        self.left(&display)
-                    };
-                    let (done, all) = (display.done, display.trials);
-                    self.say(&display, format!("{done}/{all} {result}{left}"));
+                if matches!(outcome.status, Status::Diverged | Status::Failed) {
+                    self.say(&display, result);
                 }
             }
             Mode::Quiet => {}
@@ -753,7 +750,7 @@ fn duration(seconds: f64) -> String {
 }
 
 /// Prints rows with their columns aligned.
-fn table<const N: usize>(rows: &[[String; N]]) {
+fn table<const N: usize>(rows: &[[String; N]]) -> io::Result<()> {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
     for row in rows {
@@ -762,13 +759,14 @@ fn table<const N: usize>(rows: &[[String; N]]) {
             .zip(widths)
             .map(|(cell, width)| format!("{cell:width$}"))
             .collect();
-        out(cells.join("  ").trim_end());
+        out(cells.join("  ").trim_end())?;
     }
+    Ok(())
 }
 
-/// A line of standard output. Who closes it early (`| head`) has seen enough.
-fn out(text: impl Display) {
-    let _ = writeln!(io::stdout(), "{text}");
+/// A line of standard output.
+fn out(text: impl Display) -> io::Result<()> {
+    writeln!(Out, "{text}")
 }
 
 /// A line of standard error.

@@ -122,7 +122,7 @@ mod tests {
     fn leaf(index: usize) -> Vec<f32> {
         let mut stream = Stream::new(0, "tree-test", index as u64);
         (0..5)
-            .map(|_| stream.normal() as f32 * 10f32.powi((index % 7) as i32 - 3))
+            .map(|_| stream.normal() as f32 * 10f32.powf((index % 7) as f32 - 3.0))
             .collect()
     }
 

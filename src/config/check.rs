@@ -14,6 +14,9 @@ const MAX_WIDTH: usize = 1 << 20;
 /// Largest global batch and largest number of values of a synthetic set.
 const MAX_VALUES: usize = 1 << 31;
 
+/// Largest number of threads of one trial, and of trials at a time.
+pub const MAX_THREADS: u16 = 1024;
+
 /// Everything that can be said without the data.
 pub(crate) fn trial(config: &TrialConfig) -> Checked {
     data(&config.data)?;
@@ -386,6 +389,13 @@ fn train(train: &TrainConfig) -> Checked {
     at_least("train.evaluate.train_examples", evaluate.train_examples, 1)?;
     positive("train.divergence_loss", train.divergence_loss)?;
     at_least("train.log_every", Some(train.log_every), 1)?;
+    if train.threads > usize::from(MAX_THREADS) {
+        return Err(Fault::invalid(
+            "train.threads",
+            format!("{} threads are more than {MAX_THREADS}", train.threads),
+        )
+        .hint("leave it out: a trial then uses the cores there are"));
+    }
     if train.device.is_empty() {
         return Err(Fault::invalid("train.device", "it is empty").hint("write `device = \"flex\"`"));
     }
@@ -531,7 +541,7 @@ fn target(config: &TrialConfig) -> Checked {
 fn optimizer(optimizer: &OptimizerConfig) -> Checked {
     let decay = |kind: &str, value: f64| {
         let key = format!("optimizer.{kind}.weight_decay");
-        not_negative(&key, value)
+        not_negative(&key, value, "0 leaves it out")
     };
     let share = |key: &str, value: f64, open: bool| {
         if (0.0..1.0).contains(&value) && !(open && value == 0.0) {
@@ -622,7 +632,7 @@ fn learning_rate(config: &TrialConfig) -> Checked {
 
 fn warm_up(warmup: &WarmupConfig, config: &TrialConfig) -> Checked {
     if let Some(start) = warmup.start_lr {
-        not_negative("learning_rate.warmup.start_lr", start)?;
+        not_negative("learning_rate.warmup.start_lr", start, "0 starts from rest")?;
     }
     let train = &config.train;
     match (warmup.epochs, warmup.steps) {
@@ -637,7 +647,7 @@ fn warm_up(warmup: &WarmupConfig, config: &TrialConfig) -> Checked {
         )
         .hint("add `epochs` or `steps`; 0 is no warm-up")),
         (Some(epochs), None) => {
-            not_negative("learning_rate.warmup.epochs", epochs)?;
+            not_negative("learning_rate.warmup.epochs", epochs, "0 leaves it out")?;
             match train.epochs {
                 Some(run) if epochs > run => Err(warmup_too_long(
                     "epochs",
@@ -727,11 +737,12 @@ fn positive(key: &str, value: f64) -> Checked {
     })
 }
 
-fn not_negative(key: &str, value: f64) -> Checked {
+/// `zero` says what 0 stands for.
+fn not_negative(key: &str, value: f64, zero: &str) -> Checked {
     if value >= 0.0 && value.is_finite() {
         return Ok(());
     }
-    Err(Fault::invalid(key, format!("{value} is negative or not finite")).hint("0 leaves it out"))
+    Err(Fault::invalid(key, format!("{value} is negative or not finite")).hint(zero))
 }
 
 fn at_least<N: Copy + PartialOrd + From<u8> + std::fmt::Display>(

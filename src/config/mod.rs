@@ -58,8 +58,10 @@ mod trial;
 pub mod types;
 
 pub use canonical::value_text;
+pub use check::MAX_THREADS;
 pub use error::{ConfigError, Problem};
 pub use schema::schema_json;
 pub use study::{Axis, MAX_TRIALS, StudyConfig, TrialSpec, load, parse};
 pub(crate) use suggest::nearest;
+pub(crate) use trial::short;
 pub use types::*;

@@ -72,7 +72,7 @@ pub(crate) fn read(text: &str, file: &str) -> Result<Source, ConfigError> {
     let mut reader = Reader {
         marks: Marks::default(),
         mark: &|span| Mark {
-            origin: Origin::Line(lines.position(span.start).0),
+            origin: Origin::Line(lines.line(span.start)),
             position: span.start,
         },
     };
@@ -257,9 +257,14 @@ impl<'a> Lines<'a> {
         }
     }
 
+    /// Line, from 1.
+    fn line(&self, offset: usize) -> usize {
+        self.starts.partition_point(|&start| start <= offset)
+    }
+
     /// Line and column (in characters), both from 1.
     fn position(&self, offset: usize) -> (usize, usize) {
-        let line = self.starts.partition_point(|&start| start <= offset);
+        let line = self.line(offset);
         let start = self.starts[line.saturating_sub(1)];
         let before = self.text.get(start..offset.min(self.text.len()));
         (line, before.map_or(1, |text| text.chars().count() + 1))

@@ -11,6 +11,7 @@ use super::node::{Node, Stage, found};
 use super::schema::{file_node, trial_node};
 use super::source::{self, Mark, Marks, Override};
 use super::sweep::{self, Sweep};
+use super::trial::WITHOUT_EFFECT;
 use super::types::TrialConfig;
 
 /// The largest number of trials of one study.
@@ -195,6 +196,25 @@ impl StudyConfig {
             .map_err(|fault| self.error_at(trial.index / self.places.seeds.max(1), fault))
     }
 
+    /// An error at a key of one trial that only showed beyond the config, in its data or its model:
+    /// with the line of the file. `message` may end in a line `hint: ...`.
+    pub fn error_at_key(&self, trial: &TrialSpec, key: &str, message: &str) -> ConfigError {
+        let (message, hint) = match message.split_once("\nhint: ") {
+            Some((message, hint)) => (message, Some(hint)),
+            None => (message, None),
+        };
+        let mut fault = Fault::invalid(key, message);
+        fault.hint = hint.map(str::to_owned);
+        // Which data there are depends on no other table, so a point without them says nothing.
+        let of_data = |key: &str| key.split('.').next() == Some("data");
+        let mut swept = self.axes.iter().flat_map(|axis| &axis.keys);
+        if of_data(key) && !swept.any(|key| of_data(key)) {
+            let origin = self.places.marks.get(&fault.path).origin;
+            return ConfigError::from_fault(&self.file, origin, fault);
+        }
+        self.error_at(trial.index / self.places.seeds.max(1), fault)
+    }
+
     fn points(&self) -> usize {
         self.axes.iter().map(|axis| axis.values.len()).product()
     }
@@ -294,8 +314,18 @@ impl StudyConfig {
             text(twin),
             text(number)
         );
-        let fault = Fault::invalid("sweep", message)
-            .hint("let keys that depend on each other move together in `[[sweep.zip]]`");
+        let (one, other) = (self.point(twin), self.point(number));
+        let idle = one
+            .iter()
+            .zip(&other)
+            .filter(|(one, other)| one != other)
+            .find_map(|((key, _), _)| WITHOUT_EFFECT.iter().find(|idle| *idle == key));
+        let fault = Fault::invalid("sweep", message).hint(match idle {
+            Some(key) => format!("`{key}` never changes a result: set it outside of the sweep"),
+            None => {
+                "let keys that depend on each other move together in `[[sweep.zip]]`".to_owned()
+            }
+        });
         let origin = self.places.marks.get(&fault.path).origin;
         ConfigError::from_fault(&self.file, origin, fault)
     }

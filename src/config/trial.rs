@@ -6,7 +6,25 @@ use sha2::{Digest as _, Sha256};
 use super::canonical::{canonical_json, toml_table};
 use super::error::ConfigError;
 use super::schema::trial_node;
-use super::types::{EpochEnd, Scaling, TrialConfig, WarmupConfig, WarmupShape};
+use super::types::{EpochEnd, LearningRateConfig, Scaling, TrialConfig, WarmupConfig, WarmupShape};
+
+/// Keys that never change a result, and so are no part of a trial's id.
+pub(super) const WITHOUT_EFFECT: [&str; 3] =
+    ["train.threads", "train.checkpoint_seconds", "data.dir"];
+
+impl LearningRateConfig {
+    /// The rate that the scaling rule gives to this global batch, before warm-up and decay:
+    /// `base_lr`, `base_lr * B / base_batch` or `base_lr * sqrt(B / base_batch)`.
+    pub fn scaled(&self, global_batch: usize) -> f64 {
+        // Where a rule is given, `base_batch` is too: `validate`.
+        let ratio = global_batch as f64 / self.base_batch.unwrap_or(1) as f64;
+        match self.scaling {
+            Scaling::None => self.base_lr,
+            Scaling::Sqrt => self.base_lr * ratio.sqrt(),
+            Scaling::Linear => self.base_lr * ratio,
+        }
+    }
+}
 
 impl TrialConfig {
     /// Examples of one update over all workers, B = P x b.
@@ -27,17 +45,9 @@ impl TrialConfig {
         }
     }
 
-    /// The rate that the scaling rule gives to this global batch, before warm-up and decay:
-    /// `base_lr`, `base_lr * B / base_batch` or `base_lr * sqrt(B / base_batch)`.
+    /// [`LearningRateConfig::scaled`] at this trial's global batch.
     pub fn scaled_rate(&self) -> f64 {
-        let rate = &self.learning_rate;
-        // Where a rule is given, `base_batch` is too: `validate`.
-        let ratio = self.global_batch() as f64 / rate.base_batch.unwrap_or(1) as f64;
-        match rate.scaling {
-            Scaling::None => rate.base_lr,
-            Scaling::Sqrt => rate.base_lr * ratio.sqrt(),
-            Scaling::Linear => rate.base_lr * ratio,
-        }
+        self.learning_rate.scaled(self.global_batch())
     }
 
     /// How the rate comes about: `0.8 = 0.1 x 2048/256 (linear)`.
@@ -72,11 +82,13 @@ impl TrialConfig {
             WarmupShape::Gradual => "gradual",
             WarmupShape::Constant => "constant",
         };
-        match (warmup.epochs, warmup.steps) {
-            (Some(epochs), _) => format!("{shape} {} epochs", short(epochs)),
-            (None, Some(steps)) => format!("{shape} {steps} steps"),
-            (None, None) => "none".to_owned(),
-        }
+        let (amount, unit) = match (warmup.epochs, warmup.steps) {
+            (Some(epochs), _) => (short(epochs), "epoch"),
+            (None, Some(steps)) => (steps.to_string(), "step"),
+            (None, None) => return "none".to_owned(),
+        };
+        let plural = if amount == "1" { "" } else { "s" };
+        format!("{shape} {amount} {unit}{plural}")
     }
 
     /// Updates of one epoch of `train_examples` examples: N/B where batches carry over into the
@@ -110,8 +122,8 @@ impl TrialConfig {
     }
 
     /// The run id: the first 12 hex digits of the SHA-256 of this trial as canonical JSON, without
-    /// `train.threads`, `train.checkpoint_seconds` and `data.dir`, which do not change results, and with the batch written as
-    /// the global one.
+    /// `train.threads`, `train.checkpoint_seconds` and `data.dir`, which do not change results, and
+    /// with the batch written as the global one.
     pub fn run_id(&self) -> String {
         let mut config = self.resolved();
         if config.train.local_batch.is_some() {
@@ -120,11 +132,8 @@ impl TrialConfig {
             config.train.local_batch = None;
         }
         let mut value = config.to_value();
-        for (table, key) in [
-            ("train", "threads"),
-            ("train", "checkpoint_seconds"),
-            ("data", "dir"),
-        ] {
+        for key in WITHOUT_EFFECT {
+            let (table, key) = key.split_once('.').unwrap_or_default();
             if let Some(table) = value[table].as_object_mut() {
                 table.shift_remove(key);
             }
@@ -169,11 +178,36 @@ impl TrialConfig {
 }
 
 /// A number to six significant digits, for people.
-fn short(x: f64) -> String {
+pub(crate) fn short(x: f64) -> String {
     let rounded: f64 = format!("{x:.5e}").parse().unwrap_or(x);
     if rounded != 0.0 && !(1e-4..1e7).contains(&rounded.abs()) {
         format!("{rounded:e}")
     } else {
         rounded.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short;
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, text) in [
+            (0.1, "0.1"),
+            (0.8, "0.8"),
+            (3.2, "3.2"),
+            (100.0, "100"),
+            (0.1 + 0.2, "0.3"),
+            (2048.0, "2048"),
+            (0.000_25, "0.00025"),
+            (1e-5, "1e-5"),
+            (1.5e9, "1.5e9"),
+            (0.0, "0"),
+            (8f64.sqrt(), "2.82843"),
+            (9.999_999_99, "10"),
+        ] {
+            assert_eq!(short(value), text);
+        }
     }
 }

@@ -250,13 +250,13 @@ pub struct TrainConfig {
     /// What happens where an epoch does not divide into batches.
     #[serde(default)]
     pub epoch_end: EpochEnd,
-    /// Budget in passes over the training set.
+    /// Budget in passes over the training set, rounded down to whole updates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epochs: Option<f64>,
     /// Budget in updates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
-    /// Budget in examples processed.
+    /// Budget in examples processed, rounded down to whole updates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub examples: Option<u64>,
     /// Stop at the first evaluation that reaches this target.
@@ -265,7 +265,8 @@ pub struct TrainConfig {
     /// When and on what to evaluate.
     #[serde(default)]
     pub evaluate: EvaluateConfig,
-    /// A trial whose batch loss is not finite or exceeds this bound ends as `diverged`.
+    /// A trial ends as `diverged` if the loss of a batch, or of the training split at an
+    /// evaluation, is not finite or exceeds this bound.
     #[serde(default = "defaults::divergence_loss")]
     pub divergence_loss: f64,
     /// Floating-point type of parameters, gradients and updates.
@@ -421,6 +422,17 @@ pub enum Scaling {
     Sqrt,
     /// base_lr * B / base_batch (Goyal et al. 2017).
     Linear,
+}
+
+impl Scaling {
+    /// The name in TOML and in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scaling::None => "none",
+            Scaling::Sqrt => "sqrt",
+            Scaling::Linear => "linear",
+        }
+    }
 }
 
 /// `[learning_rate.warmup]`: exactly one of `epochs`, `steps`.

@@ -79,12 +79,7 @@ pub fn parse(mut content: Content) -> Result<Batch, DataError> {
             "an empty file",
         ));
     }
-    let name = path
-        .file_name()
-        .unwrap_or(path.as_os_str())
-        .to_string_lossy()
-        .into_owned();
-    let record = content.finish(&name)?;
+    let record = content.finish()?;
     Ok(Batch {
         pixels,
         labels,

@@ -39,13 +39,14 @@ impl Content {
     /// If it is missing, unreadable or not a regular file.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let fail = |source| DataError::io("read", path, source);
-        let mut file = File::open(path).map_err(fail)?;
-        let metadata = file.metadata().map_err(fail)?;
+        // Before it is opened: opening a pipe waits for someone to write into it.
+        let metadata = std::fs::metadata(path).map_err(fail)?;
         if !metadata.is_file() {
             return Err(DataError::NotAFile {
                 path: path.to_owned(),
             });
         }
+        let mut file = File::open(path).map_err(fail)?;
         let mut magic = Vec::new();
         file.by_ref()
             .take(2)
@@ -148,11 +149,11 @@ impl Content {
         }
     }
 
-    /// Ends the reading: the record of what was read.
+    /// Ends the reading: the record of what was read, under the file's own name.
     ///
     /// # Errors
     /// If anything is left, or the gzip trailer is missing or wrong.
-    pub fn finish(mut self, name: &str) -> Result<FileRecord, DataError> {
+    pub fn finish(mut self) -> Result<FileRecord, DataError> {
         let mut one = [0];
         let (expected, read) = (self.read, &mut self);
         match read.read(&mut one) {
@@ -166,8 +167,9 @@ impl Content {
             }
             Err(error) => return Err(self.failure(error)),
         }
+        let name = self.path.file_name().unwrap_or(self.path.as_os_str());
         Ok(FileRecord {
-            name: name.to_owned(),
+            name: name.to_string_lossy().into_owned(),
             sha256: hex(&self.hash.finalize()),
             bytes: self.read,
         })

@@ -145,12 +145,7 @@ pub fn parse(content: Content, label: &str, header: bool) -> Result<Delimited, D
     }
     table.columns = names;
     table.columns.remove(label_column);
-    let name = path
-        .file_name()
-        .unwrap_or(path.as_os_str())
-        .to_string_lossy()
-        .into_owned();
-    table.record = reader.into_inner().content.finish(&name)?;
+    table.record = reader.into_inner().content.finish()?;
     Ok(table)
 }
 

@@ -80,12 +80,7 @@ pub fn parse(mut content: Content) -> Result<Idx, DataError> {
         });
     };
     let values = content.exactly(count, "values")?;
-    let name = path
-        .file_name()
-        .unwrap_or(path.as_os_str())
-        .to_string_lossy()
-        .into_owned();
-    let record = content.finish(&name)?;
+    let record = content.finish()?;
     Ok(Idx {
         sizes: sizes.into_iter().map(|size| size as usize).collect(),
         values,

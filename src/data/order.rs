@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::config::EpochEnd;
-use crate::rng;
+use crate::rng::{self, Stream};
 
 /// The order of examples over a run.
 #[derive(Debug)]
@@ -35,8 +35,9 @@ impl Order {
         }
     }
 
-    /// The order over examples that never repeat: example k of the stream is the k-th seen. The
-    /// seed is part of the id, so that two trials see different examples.
+    /// The order over examples that never repeat: example k of the stream is the k-th seen, its id
+    /// a first one plus k. The first id is drawn from all 2^64 with the seed, so that two trials
+    /// see different examples.
     pub fn fresh(seed: u64, examples_per_epoch: usize, global_batch: usize) -> Self {
         Self {
             fresh: true,
@@ -64,6 +65,25 @@ impl Order {
                 let per_epoch = n.div_ceil(b);
                 (steps / per_epoch) * n + (steps % per_epoch) * b
             }
+        }
+    }
+
+    /// The most updates that process no more than `budget` examples.
+    pub fn steps_within(&self, budget: u64) -> u64 {
+        let (n, b) = (self.examples as u64, self.global_batch as u64);
+        match self.epoch_end {
+            EpochEnd::Carry | EpochEnd::Drop => budget / b,
+            EpochEnd::Partial => (budget / n) * n.div_ceil(b) + (budget % n) / b,
+        }
+    }
+
+    /// Examples of the smallest of the first `steps` batches.
+    pub fn smallest_batch(&self, steps: u64) -> usize {
+        let (n, b) = (self.examples, self.global_batch);
+        let reaches_the_rest = steps >= n.div_ceil(b) as u64;
+        match self.epoch_end {
+            EpochEnd::Partial if reaches_the_rest && !n.is_multiple_of(b) => n % b,
+            _ => b,
         }
     }
 
@@ -97,8 +117,8 @@ impl Order {
     /// Positions of the endless stream of shuffled epochs, as example numbers.
     fn stream(&self, positions: Range<u64>) -> Vec<u64> {
         if self.fresh {
-            let offset = self.seed << 40;
-            return positions.map(|p| offset.wrapping_add(p)).collect();
+            let first = Stream::new(self.seed, "fresh-examples", 0).next_u64();
+            return positions.map(|p| first.wrapping_add(p)).collect();
         }
         let n = self.examples as u64;
         let mut batch = Vec::with_capacity((positions.end - positions.start) as usize);
@@ -195,6 +215,38 @@ mod tests {
         assert_eq!(order.examples_after(4), 14);
         let second: Vec<u64> = (3..6).flat_map(|step| order.batch(step)).collect();
         assert_eq!(sorted(second), (0..10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn fresh_examples_never_repeat_and_differ_between_any_two_seeds() {
+        let of = |seed| Order::fresh(seed, 10, 4).stream(0..40);
+        // Seeds that agree in their low bits, too.
+        let mut all: Vec<u64> = [0, 1, 1 << 24, 1 << 63].into_iter().flat_map(of).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 160);
+    }
+
+    #[test]
+    fn a_budget_of_examples_is_never_exceeded_nor_short_by_an_update() {
+        for epoch_end in [EpochEnd::Carry, EpochEnd::Drop, EpochEnd::Partial] {
+            let order = Order::new(1, 10, 4, epoch_end);
+            for budget in 0..60 {
+                let steps = order.steps_within(budget);
+                assert!(order.examples_after(steps) <= budget, "{epoch_end:?}");
+                assert!(order.examples_after(steps + 1) > budget, "{epoch_end:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_smallest_batch_is_the_rest_of_an_epoch_that_is_reached() {
+        let smallest = |epoch_end, steps| Order::new(1, 10, 4, epoch_end).smallest_batch(steps);
+        assert_eq!(smallest(EpochEnd::Carry, 9), 4);
+        assert_eq!(smallest(EpochEnd::Drop, 9), 4);
+        assert_eq!(smallest(EpochEnd::Partial, 2), 4);
+        assert_eq!(smallest(EpochEnd::Partial, 3), 2);
+        assert_eq!(Order::new(1, 8, 4, EpochEnd::Partial).smallest_batch(9), 4);
     }
 
     #[test]

@@ -207,7 +207,7 @@ pub(crate) fn check(path: &Path, file: &SetFile, record: &FileRecord) -> Result<
 pub(crate) fn read_verified(path: &Path, file: &SetFile) -> Result<Vec<u8>, DataError> {
     let mut content = Content::open(path)?;
     let bytes = content.exactly(file.bytes, "content")?;
-    check(path, file, &content.finish(file.name)?)?;
+    check(path, file, &content.finish()?)?;
     Ok(bytes)
 }
 

@@ -53,10 +53,22 @@ pub enum ModelError {
     /// It has no parameters.
     #[error("the module has no parameters to train")]
     Empty,
+    /// It has more parameters than one flat vector takes.
+    #[error(
+        "the model has {found} parameters, more than {MAX_PARAMETERS}\n\
+         hint: make it narrower"
+    )]
+    TooLarge {
+        /// Its parameters.
+        found: usize,
+    },
     /// The device cannot be used.
     #[error(transparent)]
     Backend(#[from] BackendError),
 }
+
+/// Largest number of parameters: 8 GiB in f32, and several times that in training.
+const MAX_PARAMETERS: usize = 1 << 31;
 
 /// How one parameter of the module maps to PyTorch.
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +92,7 @@ pub struct BurnObjective<M> {
 }
 
 impl<M: Network> BurnObjective<M> {
-    /// Wraps `network`, whose examples have shape `example_shape` ([features] or
+    /// Wraps `network`, whose examples have shape `example_shape` (`[features]` or
     /// [channels, height, width]), to compute on the device called `device_name`. The values of
     /// the module's parameters are not used; initial weights come from
     /// [`Network::initialize`] and batchlab's own streams.
@@ -97,6 +109,11 @@ impl<M: Network> BurnObjective<M> {
         let layout = inspector.layout;
         if layout.is_empty() {
             return Err(ModelError::Empty);
+        }
+        if layout.len() > MAX_PARAMETERS {
+            return Err(ModelError::TooLarge {
+                found: layout.len(),
+            });
         }
         for (i, parameter) in layout.parameters.iter().enumerate() {
             if layout.parameters[..i]

@@ -20,7 +20,7 @@ pub trait Network: Module + Sync + 'static {
     /// [`Forward::image`] reshapes features to [examples, channels, height, width].
     fn forward(&self, input: Tensor<2>, pass: &mut Forward<'_>) -> Tensor<2>;
 
-    /// Loss of each example, shape [examples]. Default: cross-entropy of softmax(outputs), in nats.
+    /// Loss of each example, shape `[examples]`. Default: cross-entropy of softmax(outputs), in nats.
     fn losses(&self, outputs: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
         log_softmax(outputs, 1)
             .gather(1, labels.unsqueeze_dim(1))
@@ -70,7 +70,7 @@ pub struct Forward<'a> {
 }
 
 impl Forward<'_> {
-    /// Shape of one example: [features], or [channels, height, width].
+    /// Shape of one example: `[features]`, or `[channels, height, width]`.
     pub fn example_shape(&self) -> &[usize] {
         self.example_shape
     }

@@ -33,7 +33,7 @@ impl AnyObjective for NoisyQuadratic {
 /// What a model is built from.
 #[derive(Debug)]
 pub struct BuildContext<'a> {
-    /// Shape of one example: [features], or [channels, height, width].
+    /// Shape of one example: `[features]`, or `[channels, height, width]`.
     pub example_shape: &'a [usize],
     /// Number of classes.
     pub classes: usize,
@@ -81,7 +81,7 @@ impl BuildContext<'_> {
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// No such model.
-    #[error("model.custom.name = \"{name}\" is not registered; registered: {known}{hint}")]
+    #[error("no model \"{name}\" is registered; registered: {known}{hint}")]
     Unknown {
         /// The name.
         name: String,
@@ -259,10 +259,14 @@ impl Registry {
                     } else {
                         names.join(", ")
                     };
-                    let hint = nearest(name, names.iter().copied())
-                        .map_or_else(String::new, |close| {
-                            format!("\nhint: did you mean \"{close}\"?")
-                        });
+                    let hint = match nearest(name, names.iter().copied()) {
+                        Some(close) => format!("\nhint: did you mean \"{close}\"?"),
+                        None if names.is_empty() => {
+                            "\nhint: run the program that registers it: see `batchlab::cli::main_with`"
+                                .to_owned()
+                        }
+                        None => String::new(),
+                    };
                     return Err(BuildError::Unknown {
                         name: name.clone(),
                         known,

@@ -2,7 +2,7 @@
 
 use super::decay::Decay;
 use super::error::ScheduleError;
-use crate::config::{LearningRateConfig, Scaling, WarmupConfig, WarmupShape};
+use crate::config::{LearningRateConfig, Scaling, WarmupConfig, WarmupShape, short};
 
 /// The learning rate as a pure function of the update count t (the number of updates already
 /// made, so the first update has t = 0):
@@ -33,8 +33,7 @@ use crate::config::{LearningRateConfig, Scaling, WarmupConfig, WarmupShape};
 ///     decay: DecayConfig::Constant {},
 /// };
 /// let rate = LearningRate::new(&config, 2048, 1000, 20.0)?;
-/// assert_eq!(rate.explain(), "0.8 = 0.1 x 2048/256, linear");
-/// assert_eq!(rate.warmup_label(), "gradual, 5 epochs");
+/// assert_eq!(rate.peak(), 0.8); // 0.1 x 2048/256
 /// assert_eq!(rate.at(0), 0.1);
 /// assert!((rate.at(50) - 0.45).abs() < 1e-15);
 /// assert_eq!(rate.at(100), rate.peak());
@@ -43,7 +42,6 @@ use crate::config::{LearningRateConfig, Scaling, WarmupConfig, WarmupShape};
 #[derive(Debug, Clone, PartialEq)]
 pub struct LearningRate {
     peak: f64,
-    explanation: String,
     total_steps: f64,
     warmup: Option<Warmup>,
     decay: Decay,
@@ -55,7 +53,6 @@ struct Warmup {
     shape: WarmupShape,
     steps: f64,
     start: f64,
-    label: String,
 }
 
 impl LearningRate {
@@ -91,7 +88,8 @@ impl LearningRate {
             steps_per_epoch,
             steps_per_epoch.is_finite() && steps_per_epoch > 0.0,
         )?;
-        let (peak, explanation) = scaled(config, global_batch)?;
+        check_base_batch(config)?;
+        let peak = config.scaled(global_batch);
         check(
             "the scaled learning rate",
             "positive and finite",
@@ -102,8 +100,9 @@ impl LearningRate {
             None => None,
             Some(warmup) => Warmup::new(warmup, base.min(peak), steps_per_epoch)?,
         };
+        // The run may end within the warm-up's last update: an epoch of 22.5 updates has 22.
         if let Some(warmup) = &warmup
-            && warmup.steps > total_steps as f64
+            && warmup.steps.floor() > total_steps as f64
         {
             return Err(ScheduleError::WarmupTooLong {
                 warmup_steps: short(warmup.steps),
@@ -115,7 +114,6 @@ impl LearningRate {
         }
         Ok(Self {
             peak,
-            explanation,
             total_steps: total_steps as f64,
             warmup,
             decay: Decay::new(&config.decay, steps_per_epoch)?,
@@ -151,18 +149,6 @@ impl LearningRate {
     pub fn peak(&self) -> f64 {
         self.peak
     }
-
-    /// How the scaled rate came about: `0.8 = 0.1 x 2048/256, linear`.
-    pub fn explain(&self) -> String {
-        self.explanation.clone()
-    }
-
-    /// The warm-up in words: `gradual, 5 epochs`, `constant, 200 steps`, `none`.
-    pub fn warmup_label(&self) -> String {
-        self.warmup
-            .as_ref()
-            .map_or_else(|| "none".to_owned(), |warmup| warmup.label.clone())
-    }
 }
 
 impl Warmup {
@@ -188,7 +174,7 @@ impl Warmup {
                 start.is_finite() && start > 0.0,
             )?,
         }
-        let (steps, amount, unit) = match (config.epochs, config.steps) {
+        let steps = match (config.epochs, config.steps) {
             (Some(epochs), None) => {
                 check(
                     "learning_rate.warmup.epochs",
@@ -196,67 +182,33 @@ impl Warmup {
                     epochs,
                     epochs.is_finite() && epochs >= 0.0,
                 )?;
-                (updates(epochs, steps_per_epoch), epochs, "epoch")
+                updates(epochs, steps_per_epoch)
             }
-            (None, Some(steps)) => (steps as f64, steps as f64, "step"),
+            (None, Some(steps)) => steps as f64,
             (Some(_), Some(_)) => return Err(ScheduleError::WarmupLength { found: "both" }),
             (None, None) => return Err(ScheduleError::WarmupLength { found: "neither" }),
         };
-        let shape = match config.shape {
-            WarmupShape::Gradual => "gradual",
-            WarmupShape::Constant => "constant",
-        };
-        let plural = if amount == 1.0 { "" } else { "s" };
-        Ok((steps > 0.0).then(|| Self {
+        Ok((steps > 0.0).then_some(Self {
             shape: config.shape,
             steps,
             start,
-            label: format!("{shape}, {} {unit}{plural}", short(amount)),
         }))
     }
 }
 
-/// The scaled rate and how it came about.
-fn scaled(
-    config: &LearningRateConfig,
-    global_batch: usize,
-) -> Result<(f64, String), ScheduleError> {
-    let base = config.base_lr;
-    let base_batch = |scaling| {
-        let batch = config
-            .base_batch
-            .ok_or(ScheduleError::MissingBaseBatch { scaling })?;
-        check(
+/// A rule that follows the batch needs the batch that the base rate suits.
+fn check_base_batch(config: &LearningRateConfig) -> Result<(), ScheduleError> {
+    let scaling = config.scaling.name();
+    match config.base_batch {
+        _ if config.scaling == Scaling::None => Ok(()),
+        None => Err(ScheduleError::MissingBaseBatch { scaling }),
+        Some(batch) => check(
             "learning_rate.base_batch",
             "at least 1",
             batch as f64,
             batch >= 1,
-        )?;
-        Ok(batch)
-    };
-    Ok(match config.scaling {
-        Scaling::None => (base, format!("{}, none", short(base))),
-        Scaling::Linear => {
-            let batch = base_batch("linear")?;
-            let peak = base * (global_batch as f64 / batch as f64);
-            let text = format!(
-                "{} = {} x {global_batch}/{batch}, linear",
-                short(peak),
-                short(base)
-            );
-            (peak, text)
-        }
-        Scaling::Sqrt => {
-            let batch = base_batch("sqrt")?;
-            let peak = base * (global_batch as f64 / batch as f64).sqrt();
-            let text = format!(
-                "{} = {} x ({global_batch}/{batch})^(1/2), sqrt",
-                short(peak),
-                short(base)
-            );
-            (peak, text)
-        }
-    })
+        ),
+    }
 }
 
 pub(super) fn check(
@@ -285,33 +237,6 @@ pub(super) fn updates(epochs: f64, steps_per_epoch: f64) -> f64 {
         whole
     } else {
         steps
-    }
-}
-
-/// A number with at most 7 significant digits and no trailing zeros.
-fn short(value: f64) -> String {
-    let magnitude = value.abs();
-    if magnitude != 0.0 && !(1e-4..1e7).contains(&magnitude) {
-        let text = format!("{value:.6e}");
-        return match text.split_once('e') {
-            Some((digits, exponent)) if digits.contains('.') => {
-                let digits = digits.trim_end_matches('0').trim_end_matches('.');
-                format!("{digits}e{exponent}")
-            }
-            _ => text,
-        };
-    }
-    let before_point = if magnitude == 0.0 {
-        0
-    } else {
-        magnitude.log10().floor() as i32
-    };
-    let decimals = usize::try_from(6 - before_point).unwrap_or(0);
-    let text = format!("{value:.decimals$}");
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        text
     }
 }
 
@@ -358,21 +283,15 @@ mod tests {
     }
 
     #[test]
-    fn each_scaling_rule_follows_the_batch_and_says_how() {
-        let linear = LearningRate::new(&scaling(0.1, Scaling::Linear), 2048, 10, 5.0).unwrap();
-        close(linear.peak(), 0.8);
-        assert_eq!(linear.explain(), "0.8 = 0.1 x 2048/256, linear");
-
-        let root = LearningRate::new(&scaling(0.1, Scaling::Sqrt), 2048, 10, 5.0).unwrap();
-        close(root.peak(), 0.1 * 8f64.sqrt());
-        assert_eq!(root.explain(), "0.2828427 = 0.1 x (2048/256)^(1/2), sqrt");
-
-        let none = LearningRate::new(&scaling(0.1, Scaling::None), 2048, 10, 5.0).unwrap();
-        assert_eq!(none.peak(), 0.1);
-        assert_eq!(none.explain(), "0.1, none");
-
-        let below = LearningRate::new(&scaling(0.1, Scaling::Linear), 32, 10, 5.0).unwrap();
-        assert_eq!(below.explain(), "0.0125 = 0.1 x 32/256, linear");
+    fn each_scaling_rule_follows_the_batch() {
+        let peak = |rule, global_batch| {
+            let rate = LearningRate::new(&scaling(0.1, rule), global_batch, 10, 5.0).unwrap();
+            rate.peak()
+        };
+        close(peak(Scaling::Linear, 2048), 0.8);
+        close(peak(Scaling::Sqrt, 2048), 0.1 * 8f64.sqrt());
+        assert_eq!(peak(Scaling::None, 2048), 0.1);
+        close(peak(Scaling::Linear, 32), 0.0125);
     }
 
     #[test]
@@ -388,7 +307,6 @@ mod tests {
         for step in 100..1000 {
             assert_eq!(rate.at(step), rate.peak());
         }
-        assert_eq!(rate.warmup_label(), "gradual, 5 epochs");
     }
 
     #[test]
@@ -400,7 +318,6 @@ mod tests {
         let rate = LearningRate::new(&config, 2048, 1000, 20.0).unwrap();
         assert!((0..20).all(|step| rate.at(step) == 0.1));
         assert_eq!(rate.at(20), rate.peak());
-        assert_eq!(rate.warmup_label(), "constant, 1 epoch");
     }
 
     #[test]
@@ -428,7 +345,6 @@ mod tests {
         for (step, expected) in [0.0, 0.1, 0.2, 0.3, 0.4, 0.4].into_iter().enumerate() {
             close(rate.at(step as u64), expected);
         }
-        assert_eq!(rate.warmup_label(), "gradual, 4 steps");
     }
 
     #[test]
@@ -457,7 +373,6 @@ mod tests {
         };
         let rate = LearningRate::new(&config, 512, 100, 30.0).unwrap();
         assert_eq!(rate.at(0), rate.peak());
-        assert_eq!(rate.warmup_label(), "none");
     }
 
     #[test]
@@ -539,8 +454,8 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "the warm-up is longer than the run: 37.5 updates of warm-up (5 epochs), 20 updates \
-             in all (2.666667 epochs) at global batch 8192\n\
-             hint: shorten `learning_rate.warmup` to at most 2.666667 epochs, or train for at \
+             in all (2.66667 epochs) at global batch 8192\n\
+             hint: shorten `learning_rate.warmup` to at most 2.66667 epochs, or train for at \
              least 5 epochs"
         );
         // As long as the run is not longer than the run.
@@ -608,26 +523,6 @@ mod tests {
             };
             let error = LearningRate::new(&config, 8, 10, 5.0).unwrap_err();
             assert_eq!(error, ScheduleError::WarmupLength { found });
-        }
-    }
-
-    #[test]
-    fn numbers_are_short() {
-        for (value, text) in [
-            (0.1, "0.1"),
-            (0.8, "0.8"),
-            (3.2, "3.2"),
-            (100.0, "100"),
-            (0.1 + 0.2, "0.3"),
-            (2048.0, "2048"),
-            (0.000_25, "0.00025"),
-            (1e-5, "1e-5"),
-            (1.5e9, "1.5e9"),
-            (0.0, "0"),
-            (8f64.sqrt(), "2.828427"),
-            (9.999_999_99, "10"),
-        ] {
-            assert_eq!(short(value), text);
         }
     }
 

@@ -1,8 +1,11 @@
+use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
+
+use sha2::{Digest as _, Sha256};
 
 use super::StoreError;
 
@@ -66,6 +69,35 @@ pub fn read_to_string(path: &Path) -> Result<String, StoreError> {
 /// Whether something has this name. What cannot be looked at is not there.
 pub fn exists(path: &Path) -> bool {
     path.exists()
+}
+
+/// Length of a regular file; `None` where there is none.
+pub fn length(path: &Path) -> Option<u64> {
+    let data = fs::metadata(path).ok()?;
+    data.is_file().then(|| data.len())
+}
+
+/// SHA-256 of a file's content, in hex.
+///
+/// # Errors
+/// [`StoreError::Io`] where it cannot be read.
+pub fn sha256(path: &Path) -> Result<String, StoreError> {
+    let mut hash = Sha256::new();
+    let hashed = File::open(path).and_then(|mut file| {
+        let mut piece = vec![0; 1 << 16];
+        loop {
+            match file.read(&mut piece)? {
+                0 => return Ok(()),
+                n => hash.update(&piece[..n]),
+            }
+        }
+    });
+    hashed.map_err(|error| StoreError::io("read", path, error))?;
+    let mut hex = String::new();
+    for byte in hash.finalize() {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    Ok(hex)
 }
 
 /// When the file was last written; `None` where there is none.

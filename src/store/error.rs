@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The operating system refused.
-    #[error("cannot {action} {}: {error}{}", path.display(), Hint(hint_for(error)))]
+    #[error("cannot {action} {}: {error}{}", path.display(), Hint(hint_for(action, error)))]
     Io {
         /// What was tried, as a verb: `write`, `read`, `lock`.
         action: &'static str,
@@ -107,8 +107,12 @@ impl fmt::Display for Hint {
     }
 }
 
-fn hint_for(error: &io::Error) -> Option<&'static str> {
+fn hint_for(action: &str, error: &io::Error) -> Option<&'static str> {
     match error.kind() {
+        ErrorKind::NotFound if action == "write" => {
+            Some("its folder is not there: if it was removed meanwhile, run the same command again")
+        }
+        ErrorKind::IsADirectory => Some("a folder stands where a file is needed: move it away"),
         ErrorKind::StorageFull => {
             Some("the disk is full: free some space and run the same command again")
         }

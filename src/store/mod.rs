@@ -18,8 +18,8 @@ mod lock;
 mod table;
 
 pub use atomic::{
-    create_folder, empty_folder, entries, exists, modified, read, read_to_string,
-    remove_file, remove_temporaries, write_atomic, write_if_changed,
+    create_folder, empty_folder, entries, exists, length, modified, read, read_to_string,
+    remove_file, remove_temporaries, sha256, write_atomic, write_if_changed,
 };
 pub use error::StoreError;
 pub use growing::GrowingFile;

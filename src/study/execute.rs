@@ -53,7 +53,7 @@ impl Options {
             TrialState::Done(result) => {
                 self.retry_failed && result.outcome.status == Status::Failed
             }
-            TrialState::Pending | TrialState::Damaged(_) => true,
+            TrialState::Pending | TrialState::Damaged(_) | TrialState::Unreadable(_) => true,
         }
     }
 }
@@ -199,7 +199,7 @@ pub fn execute(
     let mut failed_at = vec![None; plan.trials().len()];
     for &index in &selected {
         let id = &plan.trials()[index].id;
-        let state = folder.state(id, runner.files());
+        let state = folder.state_by_content(id, runner.files());
         if options.wants(&state) {
             if matches!(state, TrialState::Done(_)) {
                 failed_at[index] = store::modified(&folder.trial(id).join(RESULT));
@@ -375,16 +375,23 @@ impl Work<'_> {
             left();
             return Ok(());
         };
-        let state = self.folder.state(&spec.id, self.runner.files());
+        let files = self.runner.files();
+        let state = self.folder.state_by_content(&spec.id, files);
         if !self.wanted(index, &state) {
             left();
             return Ok(());
+        }
+        if let TrialState::Unreadable(problem) = &state {
+            return Err(StudyError::Environment {
+                label: label(spec),
+                error: problem.clone().into(),
+            });
         }
         let folder = self.folder.trial(&spec.id);
         store::create_folder(&folder)?;
         store::remove_temporaries(&folder)?;
         match &state {
-            TrialState::Pending => {}
+            TrialState::Pending | TrialState::Unreadable(_) => {}
             TrialState::Damaged(problem) => {
                 self.note(&format!("{problem}; trial {} runs again", label(spec)));
                 store::empty_folder(&folder, RESULT)?;
@@ -413,10 +420,20 @@ impl Work<'_> {
             Ran::Interrupted => None,
         };
         let seconds = watch.seconds();
-        let result = outcome.map(|outcome| TrialResult {
-            trial: spec.id.clone(),
-            outcome,
-        });
+        let mut result = None;
+        if let Some(outcome) = outcome {
+            // A trial that failed may have done so before it had any.
+            let whole = outcome.status != Status::Failed;
+            let files = self
+                .folder
+                .files(&spec.id, if whole { files } else { &[] })?;
+            let trial = spec.id.clone();
+            result = Some(TrialResult {
+                trial,
+                outcome,
+                files,
+            });
+        }
         if let Some(result) = &result {
             let path = folder.join(RESULT);
             store::write_atomic(&path, &json(result, &path)?)?;

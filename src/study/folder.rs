@@ -1,6 +1,8 @@
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::{StudyError, TrialResult};
+use super::{StudyError, TrialFile, TrialResult};
 use crate::store::{self, FileLock, StoreError};
 use crate::train::Status;
 
@@ -22,6 +24,8 @@ pub enum TrialState {
     Pending,
     /// It has one that is not whole, so it has to run again.
     Damaged(String),
+    /// The system would not say: it may have a result, so it must not run again.
+    Unreadable(String),
 }
 
 impl StudyFolder {
@@ -94,10 +98,13 @@ impl StudyFolder {
         let path = folder.join(RESULT);
         let bytes = match store::read(&path) {
             Ok(bytes) => bytes,
-            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
-                return TrialState::Pending;
+            Err(error) => {
+                return match error.io_kind() {
+                    Some(ErrorKind::NotFound) => TrialState::Pending,
+                    Some(ErrorKind::IsADirectory) => TrialState::Damaged(error.to_string()),
+                    _ => TrialState::Unreadable(error.to_string()),
+                };
             }
-            Err(error) => return TrialState::Damaged(error.to_string()),
         };
         let result: TrialResult = match serde_json::from_slice(&bytes) {
             Ok(result) => result,
@@ -117,7 +124,57 @@ impl StudyFolder {
             let shown = folder.display();
             return TrialState::Damaged(format!("{shown}: has a result, but no {missing}"));
         }
+        for (name, file) in &result.files {
+            let path = folder.join(name);
+            let found = store::length(&path);
+            if found != Some(file.bytes) {
+                let (shown, expected) = (path.display(), file.bytes);
+                let found = found.map_or("no such file".to_owned(), |n| n.to_string());
+                return TrialState::Damaged(format!(
+                    "{shown}: expected the {expected} bytes that the trial left, found {found}"
+                ));
+            }
+        }
         TrialState::Done(result)
+    }
+
+    /// As [`state`](Self::state), and reads the files of a trial that is done: their checksums
+    /// must be those that the trial left.
+    pub fn state_by_content(&self, id: &str, files: &[&str]) -> TrialState {
+        let state = self.state(id, files);
+        let TrialState::Done(result) = &state else {
+            return state;
+        };
+        for (name, file) in &result.files {
+            let path = self.trial(id).join(name);
+            match store::sha256(&path) {
+                Ok(found) if found == file.sha256 => {}
+                Ok(_) => {
+                    return TrialState::Damaged(format!(
+                        "{}: the content is not what the trial left",
+                        path.display()
+                    ));
+                }
+                Err(error) => return TrialState::Unreadable(error.to_string()),
+            }
+        }
+        state
+    }
+
+    /// What [`TrialResult::files`] is to hold.
+    pub(super) fn files(
+        &self,
+        id: &str,
+        names: &[&str],
+    ) -> Result<BTreeMap<String, TrialFile>, StoreError> {
+        let folder = self.trial(id);
+        let file = |name: &&str| {
+            let path = folder.join(name);
+            let sha256 = store::sha256(&path)?;
+            let bytes = store::length(&path).unwrap_or_default();
+            Ok(((*name).to_owned(), TrialFile { bytes, sha256 }))
+        };
+        names.iter().map(file).collect()
     }
 
     /// Removes lock files that killed processes left.

@@ -13,7 +13,7 @@
 //!   trials/<id>.lock                             while a process runs this trial
 //!   trials/<id>/  config.toml, manifest.json, the runner's files, result.json (last)
 //! ```
-//! A trial is done if and only if its `result.json` is whole. Results hold no times, so a study
+//! A trial is done if and only if its `result.json` is whole, and so are the files named in it. Results hold no times, so a study
 //! that was killed and started again ends with the same bytes, `manifest.json` and `timings.csv`
 //! apart.
 //!
@@ -40,7 +40,7 @@ pub use estimate::{Basis, Estimate, estimate};
 pub use execute::{Counts, Event, Execution, Observer, Options, Session, WORKER_THREAD, execute};
 pub use folder::{StudyFolder, TrialState};
 pub use plan::{Plan, Selection, label};
-pub use record::{AxisRecord, StudyRecord, TrialRecord, TrialResult};
+pub use record::{AxisRecord, StudyRecord, TrialFile, TrialRecord, TrialResult};
 pub use runner::{TrialControl, TrialError, TrialProgress, TrialRunner};
 pub use status::{StudyStatus, TrialStatus, status};
 pub use trainer::Trainer;

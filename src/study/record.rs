@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -6,7 +8,7 @@ use serde_json::{Map, Value};
 use super::StudyError;
 use super::plan::label_of;
 use crate::config::StudyConfig;
-use crate::store;
+use crate::store::{self, StoreError};
 use crate::train::TrialOutcome;
 
 /// `study.json`: the plan. Says which trials there are and in which order; holds no times.
@@ -83,7 +85,12 @@ impl StudyRecord {
     /// [`StudyError::NoStudy`] where there is none; [`StudyError::Record`] where it is damaged.
     pub fn read(folder: &Path) -> Result<Self, StudyError> {
         let path = folder.join("study.json");
-        if !store::exists(&path) {
+        let read = store::read(&path);
+        let absent = |error: &StoreError| {
+            let kind = error.io_kind();
+            matches!(kind, Some(ErrorKind::NotFound | ErrorKind::NotADirectory))
+        };
+        if read.as_ref().is_err_and(absent) {
             let inside = store::entries(folder).unwrap_or_default();
             let studies = inside
                 .iter()
@@ -94,7 +101,7 @@ impl StudyRecord {
                 studies,
             });
         }
-        let bytes = store::read(&path)?;
+        let bytes = read?;
         let record: Self = serde_json::from_slice(&bytes).map_err(|error| StudyError::Record {
             path: path.clone(),
             problem: format!("not a plan: {error}"),
@@ -132,6 +139,18 @@ pub struct TrialResult {
     /// How it ended.
     #[serde(flatten)]
     pub outcome: TrialOutcome,
+    /// The files it left, by name: should one be another later, the trial is not done.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, TrialFile>,
+}
+
+/// A file that a trial left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrialFile {
+    /// Its length.
+    pub bytes: u64,
+    /// SHA-256 of its content, in hex.
+    pub sha256: String,
 }
 
 /// JSON as these files hold it: indented, with a last line that ends.

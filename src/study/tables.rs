@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::folder::StudyFolder;
 use super::{Plan, TrialState};
-use crate::config::{Scaling, Split, value_text};
+use crate::config::{Split, value_text};
 use crate::store::{StoreError, Table, ToCell};
 use crate::train::{Evaluation, TargetOutcome};
 
@@ -27,11 +27,7 @@ pub(super) fn summary(
             .map(|key| spec.point.iter().find(|(name, _)| name == key))
             .map(|value| value.map(|(_, value)| value_text(value)))
             .collect();
-        let scaling = match config.learning_rate.scaling {
-            Scaling::None => "none",
-            Scaling::Sqrt => "sqrt",
-            Scaling::Linear => "linear",
-        };
+        let scaling = config.learning_rate.scaling.name();
         let of = |split| outcome.evaluation.get(&split).copied();
         let (train, validation, test) = (of(Split::Train), of(Split::Validation), of(Split::Test));
         let loss = |evaluation: Option<Evaluation>| evaluation.map(|e| e.loss);

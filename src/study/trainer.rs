@@ -9,10 +9,14 @@ use serde_json::{Map, Value, json};
 use super::{BoxError, TrialControl, TrialError, TrialProgress, TrialRunner};
 use crate::config::{Precision, Split, StudyConfig, TrialConfig, TrialSpec};
 use crate::data::{self, Data, DataError};
-use crate::model::{AnyObjective, Registry};
+use crate::model::{AnyObjective, BuildError, Registry};
 use crate::objective::{Objective, Scalar};
+use crate::schedule::ScheduleError;
 use crate::store::clock::Stopwatch;
 use crate::train::{self, Control, Places, Pool, Session, Setup, TrainError, TrialOutcome};
+
+/// The version of burn, which a build fixes exactly.
+const BURN: &str = "0.22.1";
 
 /// Data sets kept in memory at a time; a study seldom has more than one.
 const CACHED: usize = 2;
@@ -109,31 +113,39 @@ impl<'a> Trainer<'a> {
             })?;
             let setup = session.setup();
             let evaluate = &config.train.evaluate;
-            let evaluations = match evaluate.every_steps {
+            let due = match evaluate.every_steps {
                 Some(every) => (total_steps / every) as f64,
                 None => {
                     setup.order.epochs_after(total_steps) / evaluate.every_epochs.unwrap_or(1.0)
                 }
             };
-            Ok(step * total_steps as f64 + evaluation * (evaluations + 1.0))
+            // The start as well; and at most once an update, however often it is due.
+            let evaluations = due.min(total_steps as f64) + 1.0;
+            Ok(step * total_steps as f64 + evaluation * evaluations)
         })
     }
 }
 
 impl TrialRunner for Trainer<'_> {
     fn updates(&self, study: &StudyConfig, spec: &TrialSpec) -> Result<u64, BoxError> {
-        let data = self.data(&spec.config)?;
+        let at = |(key, message): (String, String)| study.error_at_key(spec, &key, &message);
+        let data = self
+            .data(&spec.config)
+            .map_err(|error| at(place_of_data(&error)))?;
         let examples = data
             .fresh
             .as_ref()
             .map_or(data.train.len(), |f| f.epoch_examples);
         study.validate_against_data(spec, examples)?;
-        let setup = Setup::new(&spec.config, &data)?;
-        let model = self.registry.build(&spec.config, &data)?;
-        train::check_groups(
-            &spec.config,
-            Objective::<f32>::has_batch_statistics(&*model),
-        )?;
+        let setup =
+            Setup::new(&spec.config, &data).map_err(|error| at(place_of_training(&error)))?;
+        let model = self
+            .registry
+            .build(&spec.config, &data)
+            .map_err(|error| at(place_of_model(&error)))?;
+        let has_statistics = Objective::<f32>::has_batch_statistics(&*model);
+        train::check_groups(&spec.config, &setup, has_statistics)
+            .map_err(|error| at(place_of_training(&error)))?;
         Ok(setup.total_steps)
     }
 
@@ -189,7 +201,7 @@ impl TrialRunner for Trainer<'_> {
 
     fn manifest(&self, spec: &TrialSpec) -> Map<String, Value> {
         let mut map = Map::new();
-        map.insert("burn".to_owned(), json!("0.22.1"));
+        map.insert("burn".to_owned(), json!(BURN));
         map.insert("device".to_owned(), json!(spec.config.train.device));
         if let Ok(data) = self.data(&spec.config) {
             let files: Vec<Value> = data
@@ -220,5 +232,62 @@ impl TrialRunner for Trainer<'_> {
             "checkpoint.safetensors",
             "model.safetensors",
         ]
+    }
+}
+
+/// The key of the study file that an error is about, and what is wrong there.
+fn place_of_data(error: &DataError) -> (String, String) {
+    match error {
+        DataError::Option {
+            key,
+            expected,
+            found,
+        } => place(key, format!("expected {expected}, found {found}")),
+        _ => place("data.source", error.to_string()),
+    }
+}
+
+fn place_of_model(error: &BuildError) -> (String, String) {
+    let key = match error {
+        BuildError::Backend(_) => "train.device",
+        BuildError::Unknown { .. } => "model.custom.name",
+        BuildError::Option { .. } => "model.custom.options",
+        BuildError::Mismatch { .. } | BuildError::Model(_) | BuildError::Custom { .. } => "model",
+    };
+    place(key, error.to_string())
+}
+
+fn place_of_training(error: &TrainError) -> (String, String) {
+    match error {
+        TrainError::Schedule(ScheduleError::OutOfRange {
+            key,
+            expected,
+            found,
+        }) if key.starts_with("learning_rate") => {
+            place(key, format!("expected {expected}, found {found}"))
+        }
+        TrainError::Schedule(ScheduleError::WarmupTooLong { .. }) => {
+            place("learning_rate.warmup", error.to_string())
+        }
+        TrainError::Schedule(_) => place("learning_rate", error.to_string()),
+        TrainError::MicroBatch { .. } => place("train.micro_batch", error.to_string()),
+        _ => place("train", error.to_string()),
+    }
+}
+
+fn place(key: &str, message: String) -> (String, String) {
+    let bare = message.strip_prefix(&format!("{key}: ")).map(str::to_owned);
+    (key.to_owned(), bare.unwrap_or(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::BURN;
+
+    #[test]
+    fn manifests_name_the_burn_that_is_built_in() {
+        let package = include_str!("../../Cargo.toml");
+        let line = package.lines().find(|line| line.starts_with("burn = "));
+        assert!(line.is_some_and(|line| line.contains(&format!("\"={BURN}\""))));
     }
 }

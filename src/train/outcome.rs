@@ -12,7 +12,8 @@ use crate::config::{Metric, Split};
 pub enum Status {
     /// The budget was used up, or the target reached.
     Completed,
-    /// The batch loss was not finite, or above `train.divergence_loss`.
+    /// The loss of a batch, or of the training split at an evaluation, was not finite or above
+    /// `train.divergence_loss`.
     Diverged,
     /// The budget was used up before the target was reached.
     Censored,
@@ -74,7 +75,8 @@ pub struct TrialOutcome {
     pub status: Status,
     /// Why, where the status alone does not say.
     pub message: Option<String>,
-    /// Updates made.
+    /// Updates made; where the loss of a batch ended the trial, counting that batch, whose update
+    /// was not applied.
     pub steps: u64,
     /// Examples processed.
     pub examples: u64,

@@ -62,10 +62,7 @@ impl Setup {
         let total_steps = match (train.epochs, train.steps, train.examples) {
             (Some(epochs), _, _) => (epochs * steps_per_epoch + 1e-9).floor() as u64,
             (_, Some(steps), _) => steps,
-            (_, _, Some(budget)) => {
-                let per_step = examples as f64 / steps_per_epoch;
-                (budget as f64 / per_step + 1e-9).floor() as u64
-            }
+            (_, _, Some(budget)) => order.steps_within(budget),
             _ => 0,
         };
         let rate = LearningRate::new(
@@ -87,9 +84,13 @@ impl Setup {
 /// Checks that each worker's shard can be one group of batch statistics, where the model has any.
 ///
 /// # Errors
-/// If a shard has one example, or a micro-batch would cut it.
-pub fn check_groups(config: &TrialConfig, has_batch_statistics: bool) -> Result<(), TrainError> {
-    let (global_batch, workers) = (config.global_batch(), config.train.workers);
+/// If a shard of any update has one example, or a micro-batch would cut it.
+pub fn check_groups(
+    config: &TrialConfig,
+    setup: &Setup,
+    has_batch_statistics: bool,
+) -> Result<(), TrainError> {
+    let (global_batch, workers) = (setup.global_batch, config.train.workers);
     let local_batch = global_batch.div_ceil(workers);
     if !has_batch_statistics {
         return Ok(());
@@ -102,7 +103,7 @@ pub fn check_groups(config: &TrialConfig, has_batch_statistics: bool) -> Result<
             micro_batch,
         });
     }
-    if global_batch < 2 * workers {
+    if setup.order.smallest_batch(setup.total_steps) < 2 * workers {
         return Err(ObjectiveError::GroupOfOne.into());
     }
     Ok(())
@@ -162,7 +163,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             .train
             .micro_batch
             .unwrap_or_else(|| objective.default_micro_batch(shard));
-        check_groups(config, objective.has_batch_statistics())?;
+        check_groups(config, &setup, objective.has_batch_statistics())?;
         let tree = Arc::new(OrderedTree::new(parameters.len()));
         Ok(Self {
             config,
@@ -373,8 +374,10 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         });
     }
 
-    /// Inference statistics of the present parameters: an exact pass over the training set in
-    /// groups as large as a worker's shard. A last group that is smaller than 2 is left out.
+    /// Inference statistics of the present parameters: an exact pass over the training set, in a
+    /// fixed mixed order, in groups about as large as a worker's shard of b and never smaller: n
+    /// examples make max(1, floor(n/b)) groups, the first ones larger by one where n does not
+    /// divide.
     ///
     /// # Errors
     /// If the model fails.
@@ -385,11 +388,11 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         let point: Arc<dyn Point<F> + 'env> = Arc::from(self.objective.at(&self.parameters)?);
         let data = self.data;
         let n = data.train.len();
+        // In a mixed order: a file sorted by class would make groups unlike those of training.
+        let seed = self.config.data.split_seed;
+        let order = rng::permutation(n, seed, "population-statistics", 0);
         let group = self.setup.global_batch.div_ceil(self.config.train.workers);
-        let groups: Vec<std::ops::Range<usize>> = (0..n.div_ceil(group))
-            .map(|g| g * group..((g + 1) * group).min(n))
-            .filter(|range| range.len() >= 2)
-            .collect();
+        let groups = shards(n, (n / group).max(1));
         let per_piece = (EVALUATION_PIECE / group).max(1);
         let pieces: Vec<Vec<std::ops::Range<usize>>> =
             groups.chunks(per_piece).map(<[_]>::to_vec).collect();
@@ -398,7 +401,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             let ids: Vec<u64> = pieces[i]
                 .iter()
                 .flat_map(Clone::clone)
-                .map(|e| e as u64)
+                .map(|e| u64::from(order[e]))
                 .collect();
             let sizes: Vec<usize> = pieces[i].iter().map(std::ops::Range::len).collect();
             point.moments(gather(data, &data.train, &ids, &sizes))

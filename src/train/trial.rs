@@ -72,7 +72,8 @@ struct Trial<'a, 'pool, 'env, F: Scalar> {
     progress: Progress,
     steps_csv: String,
     evaluations_csv: String,
-    statistics: Vec<LayerStatistics>,
+    /// Inference statistics, and the update after which they were taken.
+    statistics: Option<(u64, Vec<LayerStatistics>)>,
 }
 
 impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
@@ -121,7 +122,7 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             progress,
             steps_csv,
             evaluations_csv,
-            statistics: Vec::new(),
+            statistics: None,
         })
     }
 
@@ -205,9 +206,9 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
         let step = self.session.step_count();
         let order = &self.session.setup().order;
         let (epoch, examples) = (order.epochs_after(step), order.examples_after(step));
-        self.statistics = self.session.statistics()?;
+        let statistics = self.session.statistics()?;
         for split in [Split::Train, Split::Validation, Split::Test] {
-            let Some(evaluation) = self.session.evaluate(split, &self.statistics)? else {
+            let Some(evaluation) = self.session.evaluate(split, &statistics)? else {
                 continue;
             };
             let accuracy = evaluation
@@ -222,12 +223,19 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             );
             self.progress.evaluation.insert(split, evaluation);
         }
+        self.statistics = Some((step, statistics));
         self.progress.evaluated_step = Some(step);
+        let bound = self.config.train.divergence_loss;
         if let Some(train) = self.progress.evaluation.get(&Split::Train)
-            && !train.loss.is_finite()
+            && !(train.loss.is_finite() && train.loss <= bound)
         {
+            let above = if train.loss.is_finite() {
+                format!(" above the bound {bound}")
+            } else {
+                String::new()
+            };
             let message = format!(
-                "loss {} on the training split after update {step}",
+                "loss {}{above} on the training split after update {step}",
                 train.loss
             );
             self.progress.finished = Some((Status::Diverged, Some(message)));
@@ -263,11 +271,12 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
     }
 
     fn finish(mut self, model: &dyn AnyObjective) -> Result<TrialOutcome, TrainError> {
-        // A resumed trial that had only its files left to write has not computed these.
-        if self.statistics.is_empty() {
-            self.statistics = self.session.statistics()?;
-        }
-        let bytes = weights::to_bytes(model, self.session.parameters(), &self.statistics)?;
+        // Those of the last evaluation, unless updates followed it or another process made it.
+        let statistics = match self.statistics.take() {
+            Some((step, statistics)) if step == self.session.step_count() => statistics,
+            _ => self.session.statistics()?,
+        };
+        let bytes = weights::to_bytes(model, self.session.parameters(), &statistics)?;
         store::write_atomic(&self.places.folder.join("model.safetensors"), &bytes)?;
         self.checkpoint()?;
         let step = self.session.step_count();

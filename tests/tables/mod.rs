@@ -1,5 +1,10 @@
 //! Results folders of studies that never ran: tables with known contents, made by formula.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests lay out folders of their own"
+)]
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -242,7 +247,5 @@ fn trial(dir: &Path, id: &str, batch: u64, o: &Outcome) {
 /// Writes a file and the folders it needs.
 pub(crate) fn put(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
-    // Tests make up files that a study would have written through the store.
-    #[expect(clippy::disallowed_methods)]
     std::fs::write(path, text).expect("a writable folder");
 }

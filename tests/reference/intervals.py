@@ -1,6 +1,6 @@
 """Reference values of src/math/statistics.rs, from scipy and numpy (PyPI).
 
-    pip install scipy && python tests/reference/statistics.py > tests/reference/statistics.json
+    pip install scipy && python tests/reference/intervals.py > tests/reference/intervals.json
 """
 
 import json

@@ -1,0 +1,97 @@
+//! The committed experiments: their configs still mean the trials in their tables, and batchlab's
+//! analysis of those tables equals the independent one of `experiments/expected.py`.
+
+use std::path::{Path, PathBuf};
+
+use batchlab::analysis::{GapAnalysis, Measure, generalization_gap};
+use batchlab::config::{self, value_text};
+use batchlab::math::statistics::Estimate;
+use serde_json::Value;
+
+fn experiments() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
+    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_dir())
+        .collect();
+    found.sort();
+    assert!(!found.is_empty());
+    found
+}
+
+fn assert_estimate(what: &str, found: Option<&Estimate>, expected: &Value) {
+    let Some(found) = found else {
+        assert!(expected.is_null(), "{what}: nothing against {expected}");
+        return;
+    };
+    let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs().max(1e-3);
+    let mean = expected["mean"].as_f64().unwrap();
+    assert!(
+        close(found.mean, mean),
+        "{what}: mean {} against {mean}",
+        found.mean
+    );
+    assert_eq!(found.n as u64, expected["n"].as_u64().unwrap(), "{what}");
+    match (found.half_width, expected["half_width"].as_f64()) {
+        (Some(a), Some(b)) => assert!(close(a, b), "{what}: half width {a} against {b}"),
+        (a, b) => assert_eq!(a, b, "{what}"),
+    }
+}
+
+#[test]
+fn the_config_of_an_experiment_still_means_the_trials_in_its_table() {
+    for folder in experiments() {
+        let study = config::load(&folder.join("config.toml"), &[]).unwrap();
+        let table = std::fs::read_to_string(folder.join("results/summary.csv")).unwrap();
+        let found: Vec<&str> = table
+            .lines()
+            .skip(1)
+            .filter_map(|line| line.split(',').next())
+            .collect();
+        let expected: Vec<&str> = study.trials.iter().map(|t| t.id.as_str()).collect();
+        assert_eq!(found, expected, "{}", folder.display());
+    }
+}
+
+#[test]
+fn the_analysis_of_an_experiment_equals_the_independent_one() {
+    for folder in experiments() {
+        let text = std::fs::read_to_string(folder.join("expected.json")).unwrap();
+        let expected: Value = serde_json::from_str(&text).unwrap();
+        let analysis: GapAnalysis = generalization_gap(&folder.join("results")).unwrap();
+        let points = expected["points"].as_array().unwrap();
+        assert_eq!(points.len(), analysis.points.len());
+        for expected in points {
+            let keys = expected["point"].as_object().unwrap();
+            let what = format!("{}: {}", folder.display(), expected["point"]);
+            let point = analysis
+                .points
+                .iter()
+                .find(|point| {
+                    let trial = &analysis.trials[point.trials[0]];
+                    trial.point.iter().all(|(key, value)| {
+                        let written = keys[key].as_str().unwrap();
+                        value_text(value) == written || value.to_string() == written
+                    })
+                })
+                .unwrap_or_else(|| panic!("{what}: no such point"));
+            assert_eq!(
+                point.outcomes.finished() as u64,
+                expected["finished"].as_u64().unwrap()
+            );
+            assert_eq!(
+                point.outcomes.diverged as u64,
+                expected["diverged"].as_u64().unwrap()
+            );
+            let accuracy = point.estimate(Measure::HeldOutAccuracy);
+            assert_estimate(&what, accuracy, &expected["test_accuracy"]);
+            let gap = point.estimate(Measure::AccuracyGap);
+            assert_estimate(&what, gap, &expected["generalization_gap"]);
+            let rule = &analysis.answer.rules[point.rule];
+            let change = rule.comparisons.iter().find(|c| c.batch == point.batch);
+            let change = change.and_then(|c| c.change.as_ref());
+            assert_estimate(&what, change, &expected["change"]);
+        }
+    }
+}
