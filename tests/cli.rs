@@ -567,7 +567,7 @@ fn keys_that_change_no_result_are_no_axes() {
     ));
     let told = place.refused(&[]);
     assert!(
-        told.contains("`train.checkpoint_seconds`: -1 is not"),
+        told.contains("`train.checkpoint_seconds`: -1 is negative or not finite"),
         "{told}"
     );
 }

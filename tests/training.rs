@@ -2,6 +2,11 @@
 //!
 //! The expected values come from `tests/reference/training.py`.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests lay out folders of their own"
+)]
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;

@@ -137,10 +137,9 @@ fn note(text: &str) {
 }
 
 fn list(dir: &Path) -> Result<(), DataCommandError> {
-    let mut out = Out;
-    writeln!(out, "{:<14} {:<12} about", "name", "state")?;
+    writeln!(Out, "{:<14} {:<12} about", "name", "state")?;
     writeln!(
-        out,
+        Out,
         "{:<14} {:<12} handwritten digits, 1,797 of 8x8 (UCI; Alpaydin, Kaynak 1998; CC BY 4.0)",
         "digits", "embedded"
     )?;
@@ -166,9 +165,8 @@ fn list(dir: &Path) -> Result<(), DataCommandError> {
                 "damaged"
             }
         };
-        writeln!(out, "{:<14} {state:<12} {}", set.name, set.about)?;
+        writeln!(Out, "{:<14} {state:<12} {}", set.name, set.about)?;
     }
-    drop(out);
     for text in notes {
         note(&text);
     }

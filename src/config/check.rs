@@ -389,6 +389,11 @@ fn train(train: &TrainConfig) -> Checked {
     at_least("train.evaluate.train_examples", evaluate.train_examples, 1)?;
     positive("train.divergence_loss", train.divergence_loss)?;
     at_least("train.log_every", Some(train.log_every), 1)?;
+    not_negative(
+        "train.checkpoint_seconds",
+        train.checkpoint_seconds,
+        "10 is usual; 0 writes a checkpoint after every update",
+    )?;
     if train.threads > usize::from(MAX_THREADS) {
         return Err(Fault::invalid(
             "train.threads",

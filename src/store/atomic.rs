@@ -74,7 +74,7 @@ pub fn exists(path: &Path) -> bool {
 /// Length of a regular file; `None` where there is none.
 pub fn length(path: &Path) -> Option<u64> {
     let data = fs::metadata(path).ok()?;
-    data.is_file().then(|| data.len())
+    data.is_file().then_some(data.len())
 }
 
 /// SHA-256 of a file's content, in hex.

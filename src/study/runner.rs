@@ -177,10 +177,10 @@ mod tests {
 
     #[test]
     fn a_chain_says_each_source_once() {
-        let error = Outer::Around(store_error(ErrorKind::NotFound));
+        let error = Outer::Around(store_error(ErrorKind::AlreadyExists));
         assert_eq!(
             chain(&error),
-            "while writing: cannot write a: entity not found"
+            "while writing: cannot write a: entity already exists"
         );
     }
 }
