@@ -706,7 +706,7 @@ fn settings(dir: &Path, study: &StudyRecord) -> Result<Vec<Setting>, AnalysisErr
     let swept: Vec<&String> = study.axes.iter().flat_map(|a| &a.keys).collect();
     flat.retain(|key: &String, _| {
         let varies = |s: &&String| *s == key || key.starts_with(&format!("{s}."));
-        key != "seed" && !swept.iter().any(varies)
+        !["name", "seeds", "seed"].contains(&key.as_str()) && !swept.iter().any(varies)
     });
     Ok(flat
         .into_iter()

@@ -66,7 +66,11 @@ impl ConfigCommand {
 }
 
 fn check(study: &StudyConfig, out: &mut dyn Write) -> std::io::Result<()> {
-    writeln!(out, "{}: ok", study.file)?;
+    writeln!(
+        out,
+        "{}: ok (the data were not looked at; `batchlab run --dry-run` does)",
+        study.file
+    )?;
     for axis in &study.axes {
         let points: Vec<String> = axis
             .values

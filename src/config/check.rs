@@ -44,7 +44,8 @@ pub(crate) fn against_data(config: &TrialConfig, train_examples: usize) -> Check
             ),
         )
         .hint(format!(
-            "use a global batch of at most {train_examples}, or more data"
+            "use a global batch of at most {}, or more data",
+            train_examples - train_examples % train.workers.min(train_examples)
         )));
     }
     let steps_per_epoch = config.steps_per_epoch(train_examples);
@@ -734,12 +735,10 @@ fn positive(key: &str, value: f64) -> Checked {
         return Ok(());
     }
     let last = key.rsplit('.').next().unwrap_or(key);
-    let fault = Fault::invalid(key, format!("{value} is not a positive number"));
-    Err(if value < 0.0 {
-        fault.hint(format!("write `{last} = {}`", -value))
-    } else {
-        fault.hint(format!("write a number above 0, such as `{last} = 0.1`"))
-    })
+    Err(
+        Fault::invalid(key, format!("{value} is not a positive number"))
+            .hint(format!("write a number above 0, such as `{last} = 0.1`")),
+    )
 }
 
 /// `zero` says what 0 stands for.

@@ -9,9 +9,9 @@ use super::figure::{Figure, Lane, Mark, Panel, Sample, Series};
 use super::palette::{self, Dash, INK, MUTED, Marker, Style};
 
 /// Rules whose training curves are drawn.
-const CURVE_RULES: usize = 4;
+const CURVE_RULES: usize = 8;
 /// Batches a figure of training curves shows at most.
-const CURVE_BATCHES: usize = 6;
+const CURVE_BATCHES: usize = 9;
 /// Rows of crosses; more rules than that share one row.
 const LANES: usize = 6;
 /// Dash of reference lines.
@@ -27,8 +27,15 @@ pub(crate) fn figures(analysis: &GapAnalysis) -> Vec<Figure> {
         figures.extend(by_rule(analysis));
     }
     if analysis.batches.len() > 1 {
-        for (i, rule) in curve_rules(analysis, CURVE_RULES).into_iter().enumerate() {
+        let rules = curve_rules(analysis, CURVE_RULES);
+        for (i, &rule) in rules.iter().enumerate() {
             figures.extend(curves(analysis, rule, i));
+        }
+        if rules.len() < analysis.rules.len()
+            && let Some(last) = figures.last_mut()
+        {
+            last.caption
+                .push_str(" The curves of the other rules are in evaluations.csv.");
         }
         figures.extend(cost(analysis));
     } else {
