@@ -7,54 +7,48 @@
 
 use std::path::Path;
 
-use batchlab::config::parse;
+use batchlab::config::TrialConfig;
 use batchlab::data;
 use batchlab::model::Registry;
 use batchlab::objective::Objective;
 use batchlab::train::{Pool, Session};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use serde_json::{Value, json};
 
 /// Examples of the size of MNIST's; a step takes as long whatever they show.
-fn study(model: &str, batch: usize) -> String {
-    format!(
-        r#"
-name = "bench"
-model.{model}
-[data.source.gaussian-mixture]
-classes = 10
-dimension = 784
-examples = 8192
-[train]
-global_batch = {batch}
-steps = 1000000000
-[learning_rate]
-base_lr = 0.01
-[optimizer.momentum]
-momentum = 0.9
-"#
-    )
+fn trial(model: &Value, batch: usize) -> TrialConfig {
+    let source = json!({"classes": 10, "dimension": 784, "examples": 8192});
+    serde_json::from_value(json!({
+        "data": {"source": {"gaussian-mixture": source}},
+        "model": model,
+        "train": {"global_batch": batch, "steps": 1_000_000_000},
+        "learning_rate": {"base_lr": 0.01},
+        "optimizer": {"momentum": {"momentum": 0.9}},
+    }))
+    .expect("a trial")
 }
 
 fn training_step(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("training_step");
     group.sample_size(20);
+    let mlp = json!({"mlp": {"widths": [256, 256]}});
+    let cnn = json!({"simple-cnn": {}});
     for (name, model, batch) in [
-        ("mlp", "mlp.widths = [256, 256]", 32),
-        ("mlp", "mlp.widths = [256, 256]", 256),
-        ("mlp", "mlp.widths = [256, 256]", 2048),
-        ("simple-cnn", "simple-cnn = {}", 64),
+        ("mlp", &mlp, 32),
+        ("mlp", &mlp, 256),
+        ("mlp", &mlp, 2048),
+        ("cnn", &cnn, 64),
     ] {
-        let study = parse(&study(model, batch), "bench.toml", &[]).expect("a valid study");
-        let config = &study.trials[0].config;
+        let config = trial(model, batch);
         let mut data = data::load(&config.data, Path::new("")).expect("made-up examples");
         data.shape = vec![1, 28, 28];
-        let objective = Registry::new().build(config, &data).expect("a model");
+        let objective = Registry::new().build(&config, &data).expect("a model");
         let objective: &dyn Objective<f32> = &*objective;
         group.throughput(Throughput::Elements(batch as u64));
         for threads in [1, 2] {
-            let id = BenchmarkId::new(format!("{name}/{threads} threads"), batch);
+            let id = BenchmarkId::new(format!("{name}, threads {threads}, batch"), batch);
             Pool::with(threads, |pool| {
-                let mut session = Session::new(config, &data, objective, pool).expect("a session");
+                let mut session = Session::new(&config, &data, objective, pool).expect("a session");
                 group.bench_function(id, |bencher| {
                     bencher.iter(|| session.step().expect("a step"));
                 });

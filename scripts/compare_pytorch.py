@@ -14,7 +14,8 @@ hits both. A ratio above 1 means that batchlab is faster.
 Steps: forward, backward and a momentum update of one batch, gathered from examples in memory. Sweep: the
 whole command, from the first instruction to the last file, the imports included. PyTorch trains the
 trials of the study with the same numbers of steps, batch sizes, rates and evaluations; it writes one CSV of
-losses a trial and no checkpoint, manifest or report.
+losses a trial and no checkpoint, manifest or report. PyTorch trains with one worker, and so does batchlab here
+(train.workers=1), whatever the study says: workers change results by rounding only, and cost time.
 """
 
 import argparse
@@ -374,7 +375,7 @@ def compare_sweep(options):
 
         def batchlab():
             with tempfile.TemporaryDirectory(dir=temporary) as folder:
-                _, seconds = call([options.batchlab, "run", config], cwd=folder)
+                _, seconds = call([options.batchlab, "run", config, "--set", "train.workers=1"], cwd=folder)
                 (results,) = (Path(folder) / "results").glob("*/")
                 trials, accuracy = read_plan(results)
                 plan.write_text(json.dumps(trials))
