@@ -796,7 +796,7 @@ fn what_does_not_fit_together_is_said_with_its_fix() {
             10,
             "learning_rate.base_lr",
             "-0.1 is not a positive",
-            "such as `base_lr = 0.1`",
+            "write `base_lr = 0.1`",
         ),
         (
             with("base_batch = 32\n", ""),

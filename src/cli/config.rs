@@ -187,7 +187,7 @@ mod tests {
         check(&study, &mut out).expect("memory takes it");
         assert_eq!(
             String::from_utf8(out).expect("UTF-8"),
-            "two.toml: ok\n  train.global_batch: 32, 64\n  seeds: 0, 1\n  4 trials = 2 x 2\n"
+            "two.toml: ok (the data were not looked at; `batchlab run --dry-run` does)\n  train.global_batch: 32, 64\n  seeds: 0, 1\n  4 trials = 2 x 2\n"
         );
     }
 }

@@ -735,10 +735,12 @@ fn positive(key: &str, value: f64) -> Checked {
         return Ok(());
     }
     let last = key.rsplit('.').next().unwrap_or(key);
-    Err(
-        Fault::invalid(key, format!("{value} is not a positive number"))
-            .hint(format!("write a number above 0, such as `{last} = 0.1`")),
-    )
+    let fault = Fault::invalid(key, format!("{value} is not a positive number"));
+    Err(if value < 0.0 {
+        fault.hint(format!("write `{last} = {}`", -value))
+    } else {
+        fault.hint(format!("write a number above 0, such as `{last} = 0.1`"))
+    })
 }
 
 /// `zero` says what 0 stands for.
