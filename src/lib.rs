@@ -67,17 +67,19 @@
 //!
 //! | room | what is in it |
 //! |---|---|
-//! | [`math`] | statistics: f64 in, f64 out |
+//! | [`math`] | statistics, estimates of gradient noise: f64 in, f64 out |
+//! | [`theory`] | the field's laws as functions with their source |
 //! | [`rng`] | random streams keyed by (seed, purpose, index) |
 //! | [`config`] | the study file: schema, sweep, checks, run ids, errors with their place |
 //! | [`store`] | files on disk: atomic writes, tables, locks, the clock |
 //! | [`collective`] | the ordered tree that adds gradients |
-//! | [`schedule`] | the learning rate as a function of the update count |
+//! | [`schedule`] | learning rate and momentum over a run; batch-size schedules and controllers |
 //! | [`data`] | examples as host arrays: readers, fetching, splits, order |
 //! | [`objective`] | loss and gradient of a flat parameter vector: the trait, the layout, closed forms |
-//! | [`optim`] | optimizers as one pass over flat slices |
+//! | [`optim`] | optimizers, clipping and averaging over flat slices with a layout |
 //! | [`backend`] | device names to burn devices (burn) |
 //! | [`model`] | models, the door from a burn module to an objective, weights (burn) |
+//! | [`probe`] | Hessian-vector products, the top eigenvalue, curvature-weighted noise |
 //! | [`train`] | the step, the loop, evaluation, checkpoints |
 //! | [`study`] | plan, execute, resume, status |
 //! | [`analysis`] | tables in, typed results out |
@@ -105,11 +107,13 @@ pub mod math;
 pub mod model;
 pub mod objective;
 pub mod optim;
+pub mod probe;
 pub mod report;
 pub mod rng;
 pub mod schedule;
 pub mod store;
 pub mod study;
+pub mod theory;
 pub mod train;
 
 #[cfg(feature = "mimalloc")]

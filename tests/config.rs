@@ -547,7 +547,8 @@ fn wrong_types_say_what_was_expected_and_found() {
             with("scaling = \"linear\"", "scaling = \"liner\""),
             12,
             "learning_rate.scaling",
-            "expected one of `none`, `sqrt`, `linear`, found the text \"liner\"",
+            "expected one of the kinds `none`, `sqrt`, `linear`, `power`, `saturating`, `adascale`, \
+             found the text \"liner\"",
             "did you mean `linear`?",
         ),
         (
@@ -831,7 +832,7 @@ fn what_does_not_fit_together_is_said_with_its_fix() {
             13,
             "learning_rate.warmup",
             "length of the warm-up is missing",
-            "add `epochs` or `steps`",
+            "add `epochs`, `steps` or `examples`",
         ),
         (
             with("", "warmup = { epochs = 1, steps = 1 }"),
@@ -1226,4 +1227,286 @@ fn the_text_is_kept_as_it_was_given() {
     let text = with("", "# a comment\n");
     let study = good(&text);
     assert_eq!((study.source, study.file.as_str()), (text, "f.toml"));
+}
+
+/// `BASE` with these lines at its end, which begins a table of its own.
+fn and(lines: &str) -> String {
+    with("", lines)
+}
+
+#[test]
+fn rules_and_controllers_that_do_not_fit_say_why() {
+    check(vec![
+        (
+            with("scaling = \"linear\"", "scaling = { power = {} }"),
+            12,
+            "learning_rate.scaling.power.exponent",
+            "missing key",
+            "",
+        ),
+        (
+            with(
+                "scaling = \"linear\"",
+                "scaling = { saturating = { noise_scale = 0 } }",
+            ),
+            12,
+            "learning_rate.scaling.saturating.noise_scale",
+            "0 is not a positive number",
+            "",
+        ),
+        (
+            with(
+                "base_batch = 32\nscaling = \"linear\"",
+                "scaling = \"adascale\"",
+            ),
+            11,
+            "learning_rate.scaling",
+            "needs `base_batch`",
+            "add `base_batch`",
+        ),
+        (
+            with(
+                "base_batch = 32\nscaling = \"linear\"",
+                "base_batch = 512\nscaling = \"adascale\"",
+            ),
+            11,
+            "learning_rate.base_batch",
+            "is smaller than 512",
+            "smaller `base_batch`",
+        ),
+        (
+            and("decay = \"inverse-sqrt\""),
+            13,
+            "learning_rate.decay.inverse-sqrt.timescale_epochs",
+            "no warm-up to take it from",
+            "set it",
+        ),
+        (
+            and("decay = { cyclic = { period_epochs = 2, cycle_factor = 1.5 } }"),
+            13,
+            "learning_rate.decay.cyclic.cycle_factor",
+            "1.5 is not in (0, 1]",
+            "",
+        ),
+        (
+            and("decay = { warmup-stable-decay = { decay_fraction = 0 } }"),
+            13,
+            "learning_rate.decay.warmup-stable-decay.decay_fraction",
+            "0 is not in (0, 1]",
+            "",
+        ),
+        (
+            and("warmup = { epochs = 1, examples = 100 }"),
+            13,
+            "learning_rate.warmup.examples",
+            "`epochs` is given too",
+            "keep one",
+        ),
+        (
+            and("[batch]\ncontroller = \"smth\""),
+            14,
+            "batch.controller",
+            "found the text \"smth\"",
+            "did you mean `smith`?",
+        ),
+        (
+            and("[batch]\ncontroller = \"cbas\""),
+            14,
+            "batch.controller",
+            "found the text \"cbas\"",
+            "did you mean `cabs`?",
+        ),
+        (
+            and("[batch]\nmax_batch = 8\ncontroller = \"cabs\""),
+            14,
+            "batch.max_batch",
+            "the cap of 8 is below the start of 64",
+            "at least 64",
+        ),
+        (
+            and("[batch]\nmin_batch = 128\ncontroller = \"cabs\""),
+            14,
+            "batch.min_batch",
+            "128 is above the start of 64",
+            "at most 64",
+        ),
+        (
+            and("[batch.controller.smith]\nepochs = [2, 1]"),
+            14,
+            "batch.controller.smith.epochs",
+            "1 does not come after 2",
+            "rising order",
+        ),
+        (
+            and("[batch.controller.smith]\nepochs = [1]\nfactor = 1"),
+            15,
+            "batch.controller.smith.factor",
+            "1 is not a number above 1",
+            "",
+        ),
+        (
+            and("[batch.controller.smith]\nepochs = [1]\nmomentum = 0.5"),
+            15,
+            "batch.controller.smith.momentum",
+            "0.5 is below the optimizer's 0.9",
+            "larger",
+        ),
+        (
+            and("[batch]\nevery_steps = 10\n[batch.controller.schedule]\nstages = [[1, 128]]"),
+            14,
+            "batch.every_steps",
+            "no cadence",
+            "leave it out",
+        ),
+        (
+            and("[batch.controller.schedule]\nstages = [[1, 12.5]]"),
+            14,
+            "batch.controller.schedule.stages",
+            "a batch of 12.5 is not a whole number",
+            "[epoch, global batch]",
+        ),
+        (
+            and("[batch.controller.norm-test]\ntheta = -0.5"),
+            14,
+            "batch.controller.norm-test.theta",
+            "-0.5 is not a positive number",
+            "write `theta = 0.5`",
+        ),
+        (
+            and("[batch.controller.absa]\ndecrease = 2"),
+            14,
+            "batch.controller.absa.decrease",
+            "2 is not in (0, 1)",
+            "",
+        ),
+        (
+            and("[batch]\nsmoothing = 1\ncontroller = \"cabs\""),
+            14,
+            "batch.smoothing",
+            "1 is not in [0, 1)",
+            "",
+        ),
+        (
+            and("[momentum_schedule.step]\nepochs = [1, 2]\nvalues = [0.9]"),
+            15,
+            "momentum_schedule.step.values",
+            "1 values for 2 epochs",
+            "one momentum for each",
+        ),
+        (
+            and("[momentum_schedule]\nsutskever = {}\n[optimizer.adamw]"),
+            13,
+            "momentum_schedule",
+            "`adamw` has no momentum",
+            "`momentum`",
+        ),
+        (
+            and("[optimizer.momentum]\ncorrection = false"),
+            14,
+            "optimizer.momentum.correction",
+            "does not hold the rate",
+            "inside",
+        ),
+        (
+            and("[optimizer.lars]\ntrust_coefficient = 0"),
+            14,
+            "optimizer.lars.trust_coefficient",
+            "0 is not a positive number",
+            "",
+        ),
+        (
+            with("workers = 4", "workers = 4\nclip_norm = 0"),
+            7,
+            "train.clip_norm",
+            "0 is not a positive number",
+            "",
+        ),
+        (
+            with(
+                "workers = 4",
+                "workers = 4\naveraging = { ema = { decay = 1 } }",
+            ),
+            7,
+            "train.averaging.ema.decay",
+            "1 is not in [0, 1)",
+            "0.999",
+        ),
+        (
+            with(
+                "workers = 4",
+                "workers = 4\nstatistics_group = { ghost = { ghost_size = 1 } }",
+            ),
+            7,
+            "train.statistics_group.ghost.ghost_size",
+            "no variance of its own",
+            "at least 2",
+        ),
+        (
+            with(
+                "workers = 4",
+                "workers = 4\nstatistics_group = { ghost = { ghost_size = 32 } }",
+            ),
+            7,
+            "train.statistics_group.ghost.ghost_size",
+            "do not fit into shards of 16",
+            "at most 16",
+        ),
+        (
+            with(
+                "workers = 4",
+                "workers = 4\nstatistics_group = { ghost = { ghost_size = 5, remainder = \"refuse\" } }",
+            ),
+            7,
+            "train.statistics_group.ghost.ghost_size",
+            "do not divide into groups of 5",
+            "merge",
+        ),
+        (
+            with(
+                "workers = 4",
+                "workers = 4\nbatch_statistics = { ema = { rate = 0 } }",
+            ),
+            7,
+            "train.batch_statistics.ema.rate",
+            "0 is not in (0, 1]",
+            "0.1",
+        ),
+    ]);
+}
+
+#[test]
+fn a_kind_without_keys_may_also_be_written_as_a_table() {
+    let word = good(&with(
+        "workers = 4",
+        "workers = 4\nstatistics_group = \"global\"",
+    ));
+    let table = good(&with(
+        "workers = 4",
+        "workers = 4\nstatistics_group = { global = {} }",
+    ));
+    assert_eq!(word.trials[0].id, table.trials[0].id);
+    let default = good(&with(
+        "workers = 4",
+        "workers = 4\nstatistics_group = \"local\"",
+    ));
+    assert_eq!(default.trials[0].id, good(BASE).trials[0].id);
+}
+
+#[test]
+fn smiths_start_keeps_the_rate_over_the_batch_or_the_noise_scale() {
+    let of = |lines: &str| good(&and(lines)).trials.remove(0).config;
+    let plain = of("");
+    let rate = of("[batch.controller.smith]\nepochs = [1]\ninitial_factor = 5");
+    assert_eq!(rate.global_batch(), 5 * plain.global_batch());
+    assert_eq!(rate.scaled_rate(), 5.0 * plain.scaled_rate());
+    // (1 - 0.9)/(1 - 0.98) = 5.
+    let momentum = of("[batch.controller.smith]\nepochs = [1]\nmomentum = 0.98");
+    assert_eq!(momentum.global_batch(), 5 * plain.global_batch());
+    assert_eq!(momentum.scaled_rate(), plain.scaled_rate());
+    assert_eq!(momentum.momentum(), Some(0.98));
+    assert_eq!(momentum.local_batch(), 5 * plain.local_batch());
+    let workers = of(
+        "[batch]\ngrowth = \"workers\"\n[batch.controller.smith]\nepochs = [1]\ninitial_factor = 5",
+    );
+    assert_eq!((workers.workers(), workers.local_batch()), (20, 16));
 }

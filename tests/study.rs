@@ -189,6 +189,7 @@ impl TrialRunner for Fake {
             ]
             .into(),
             target: None,
+            statistics_exchange: None,
         })
     }
 

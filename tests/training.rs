@@ -12,8 +12,9 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use batchlab::config::{
-    Activation, DataConfig, DataSource, EpochEnd, LearningRateConfig, Metric, ModelConfig,
-    OptimizerConfig, Precision, Split, TargetConfig, TrainConfig, TrialConfig,
+    Activation, BatchConfig, DataConfig, DataSource, EpochEnd, LearningRateConfig, Metric,
+    ModelConfig, MomentumSchedule, Normalization, OptimizerConfig, Precision, Split, TargetConfig,
+    TrainConfig, TrialConfig,
 };
 use batchlab::data::{Data, Examples};
 use batchlab::model::{AnyObjective, Registry, weights};
@@ -66,7 +67,9 @@ fn config(model: ModelConfig, optimizer: OptimizerConfig, lr: f64) -> TrialConfi
             serde_json::json!({"base_lr": lr}),
         )
         .unwrap(),
+        batch: BatchConfig::default(),
         optimizer,
+        momentum_schedule: MomentumSchedule::default(),
     }
 }
 
@@ -75,16 +78,24 @@ fn model_of(run: &str) -> ModelConfig {
         "mlp relu" => ModelConfig::Mlp {
             widths: vec![32, 16],
             activation: Activation::Relu,
+            normalization: Normalization::None,
         },
         "mlp tanh" => ModelConfig::Mlp {
             widths: vec![32, 16],
             activation: Activation::Tanh,
+            normalization: Normalization::None,
         },
         "cnn" => ModelConfig::SimpleCnn {
             channels: [4, 8],
             dense: 32,
+            normalization: Normalization::None,
         },
-        _ => ModelConfig::Resnet { depth: 8, width: 4 },
+        _ => ModelConfig::Resnet {
+            depth: 8,
+            width: 4,
+            normalization: Normalization::Batch,
+            zero_gamma: false,
+        },
     }
 }
 
@@ -265,6 +276,7 @@ fn splitting_a_large_update_between_threads_never_changes_a_bit() {
     let model = ModelConfig::Mlp {
         widths: vec![8000],
         activation: Activation::Relu,
+        normalization: Normalization::None,
     };
     for optimizer in [OptimizerConfig::default(), adamw()] {
         let config = config(model.clone(), optimizer, 0.01);
@@ -333,6 +345,7 @@ fn weights_of_another_model_are_refused_by_name_and_shape() {
     let narrow = ModelConfig::SimpleCnn {
         channels: [4, 8],
         dense: 16,
+        normalization: Normalization::None,
     };
     let config = self::config(narrow, OptimizerConfig::default(), 0.05);
     let objective = Registry::new().build(&config, &data).unwrap();

@@ -3,8 +3,10 @@
 
 use super::error::{Checked, Fault};
 use super::types::{
-    DataConfig, DataSource, DecayConfig, LearningRateConfig, Metric, ModelConfig, OptimizerConfig,
-    Precision, Scaling, Split, TargetConfig, TrainConfig, TrialConfig, WarmupConfig,
+    Averaging, BatchConfig, BatchController, BatchGrowth, BatchStatistics, Coupling, DataConfig,
+    DataSource, DecayConfig, GhostRemainder, LearningRateConfig, Metric, ModelConfig, MomentumForm,
+    MomentumSchedule, Normalization, OptimizerConfig, Precision, Role, Scaling, Split,
+    StatisticsGroup, TargetConfig, TrainConfig, TrialConfig, WarmupConfig, WarmupShape,
 };
 
 /// Largest width, number of channels or number of classes: far above any network, and small
@@ -24,7 +26,10 @@ pub(crate) fn trial(config: &TrialConfig) -> Checked {
     train(&config.train)?;
     target(config)?;
     optimizer(&config.optimizer)?;
-    learning_rate(config)
+    momentum_schedule(config)?;
+    learning_rate(config)?;
+    batch_control(config)?;
+    statistics(config)
 }
 
 /// What depends on the number of training examples.
@@ -75,18 +80,38 @@ pub(crate) fn against_data(config: &TrialConfig, train_examples: usize) -> Check
         .hint(format!("use at least {least} {unit}")));
     }
     if let (Some(warmup), Some(budget)) = (&config.learning_rate.warmup, budget) {
-        let (key, steps) = match (warmup.epochs, warmup.steps) {
-            (Some(epochs), _) => ("epochs", epochs * steps_per_epoch),
-            (None, Some(steps)) => ("steps", steps as f64),
-            (None, None) => return Ok(()),
+        let (key, steps) = match (warmup.epochs, warmup.steps, warmup.examples) {
+            (Some(epochs), ..) => ("epochs", epochs * steps_per_epoch),
+            (None, Some(steps), _) => ("steps", steps as f64),
+            (None, None, Some(examples)) => ("examples", examples as f64 / batch as f64),
+            (None, None, None) => return Ok(()),
         };
-        if steps > budget * (1.0 + 1e-9) {
+        let longer = match warmup.shape {
+            WarmupShape::Legw if warmup.steps.is_none() => {
+                batch as f64 / config.learning_rate.base_batch.unwrap_or(batch) as f64
+            }
+            _ => 1.0,
+        };
+        let steps = steps * longer;
+        // AdaScale counts the updates of its base batch, of which a run has more.
+        let adascale = matches!(config.learning_rate.scaling, Scaling::Adascale {});
+        if steps > budget * (1.0 + 1e-9) && !adascale {
             return Err(warmup_too_long(
                 key,
                 &format!("{steps:.1} updates"),
                 &format!("{budget:.1} updates"),
             ));
         }
+    }
+    if let Some(most) = config.batch.max_batch
+        && most > train_examples
+        && !fresh
+    {
+        return Err(Fault::invalid(
+            "batch.max_batch",
+            format!("{most} is larger than the data: {train_examples} training examples"),
+        )
+        .hint(format!("use at most {train_examples}, or leave it out")));
     }
     let evaluate = &train.evaluate;
     if let Some(n) = evaluate.train_examples
@@ -301,7 +326,12 @@ fn model(config: &TrialConfig) -> Checked {
     }
     match &config.model {
         ModelConfig::SoftmaxRegression {} | ModelConfig::NoisyQuadratic {} => Ok(()),
-        ModelConfig::Mlp { widths: list, .. } => {
+        ModelConfig::Mlp {
+            widths: list,
+            normalization,
+            ..
+        } => {
+            self::normalization("mlp", *normalization)?;
             widths("model.mlp.widths", list)?;
             if list.len() > 1000 {
                 return Err(Fault::invalid(
@@ -316,12 +346,35 @@ fn model(config: &TrialConfig) -> Checked {
             }
             Ok(())
         }
-        ModelConfig::SimpleCnn { channels, dense } => {
+        ModelConfig::SimpleCnn {
+            channels,
+            dense,
+            normalization,
+        } => {
+            self::normalization("simple-cnn", *normalization)?;
             widths("model.simple-cnn.channels", channels)?;
             widths("model.simple-cnn.dense", &[*dense])?;
             images("simple-cnn", &config.data.source)
         }
-        ModelConfig::Resnet { depth, width } => {
+        ModelConfig::Resnet {
+            depth,
+            width,
+            normalization,
+            zero_gamma,
+        } => {
+            self::normalization("resnet", *normalization)?;
+            if *zero_gamma
+                && matches!(
+                    normalization,
+                    Normalization::None | Normalization::Weight { .. }
+                )
+            {
+                return Err(Fault::invalid(
+                    "model.resnet.zero_gamma",
+                    "there is no normalization with a scale to start at 0",
+                )
+                .hint("leave it out, or use `normalization = \"batch\"`, \"layer\" or \"group\""));
+            }
             if *depth < 8 || depth % 6 != 2 || *depth > 1202 {
                 let below = (depth.saturating_sub(2) / 6 * 6 + 2).clamp(8, 1202);
                 let above = (below + 6).min(1202);
@@ -349,6 +402,16 @@ fn model(config: &TrialConfig) -> Checked {
             Ok(())
         }
     }
+}
+
+fn normalization(model: &str, normalization: Normalization) -> Checked {
+    let Normalization::Group { groups } = normalization else {
+        return Ok(());
+    };
+    widths(
+        &format!("model.{model}.normalization.group.groups"),
+        &[groups],
+    )
 }
 
 /// Convolutions need images; whether they are large enough only the data can say.
@@ -389,6 +452,10 @@ fn train(train: &TrainConfig) -> Checked {
     at_least("train.evaluate.every_steps", evaluate.every_steps, 1)?;
     at_least("train.evaluate.train_examples", evaluate.train_examples, 1)?;
     positive("train.divergence_loss", train.divergence_loss)?;
+    if let Some(norm) = train.clip_norm {
+        positive("train.clip_norm", norm)?;
+    }
+    averaging(train)?;
     at_least("train.log_every", Some(train.log_every), 1)?;
     not_negative(
         "train.checkpoint_seconds",
@@ -544,29 +611,59 @@ fn target(config: &TrialConfig) -> Checked {
     }
 }
 
-fn optimizer(optimizer: &OptimizerConfig) -> Checked {
-    let decay = |kind: &str, value: f64| {
-        let key = format!("optimizer.{kind}.weight_decay");
-        not_negative(&key, value, "0 leaves it out")
-    };
-    let share = |key: &str, value: f64, open: bool| {
-        if (0.0..1.0).contains(&value) && !(open && value == 0.0) {
-            return Ok(());
+fn averaging(train: &TrainConfig) -> Checked {
+    match train.averaging {
+        Averaging::None => Ok(()),
+        Averaging::Ema { decay } => share("train.averaging.ema.decay", decay, "0.999 is usual"),
+        Averaging::Swa {
+            start_epoch,
+            every_epochs,
+        } => {
+            let key = "train.averaging.swa.start_epoch";
+            not_negative(key, start_epoch, "0 averages from the start")?;
+            if let Some(run) = train.epochs
+                && start_epoch > run
+            {
+                return Err(Fault::invalid(
+                    key,
+                    format!("{start_epoch} epochs are more than the run of {run}"),
+                )
+                .hint("start within the run; three quarters of it are usual"));
+            }
+            positive("train.averaging.swa.every_epochs", every_epochs)
         }
-        let range = if open { "(0, 1)" } else { "[0, 1)" };
-        let fault = Fault::invalid(key, format!("{value} is not in {range}"));
-        Err(if open && value == 0.0 {
-            fault.hint("use `optimizer = \"sgd\"` for no momentum")
-        } else {
-            fault.hint("0.9 is usual")
-        })
-    };
-    let roles = |kind: &str, roles: &Option<Vec<super::types::Role>>| {
+    }
+}
+
+/// In [0, 1).
+fn share(key: &str, value: f64, hint: &str) -> Checked {
+    if (0.0..1.0).contains(&value) {
+        return Ok(());
+    }
+    Err(Fault::invalid(key, format!("{value} is not in [0, 1)")).hint(hint))
+}
+
+fn optimizer(optimizer: &OptimizerConfig) -> Checked {
+    let kind = optimizer.name();
+    let key = |name: &str| format!("optimizer.{kind}.{name}");
+    let decay = |value: f64| not_negative(&key("weight_decay"), value, "0 leaves it out");
+    let usual = |name: &str, value: f64| share(&key(name), value, "0.9 is usual");
+    let roles = |name: &str, roles: &Option<Vec<Role>>| {
         let mut sorted = roles.clone().unwrap_or_default();
         sorted.sort_unstable();
         if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
-            let key = format!("optimizer.{kind}.weight_decay_roles");
-            return Err(Fault::invalid(&key, "a role stands twice").hint("keep it once"));
+            return Err(Fault::invalid(&key(name), "a role stands twice").hint("keep it once"));
+        }
+        Ok(())
+    };
+    let corrected = |form: MomentumForm, correction: bool| {
+        if form == MomentumForm::Outside && !correction {
+            return Err(Fault::invalid(
+                &key("correction"),
+                "with `form = \"outside\"` the velocity does not hold the rate: there is nothing to \
+                 correct",
+            )
+            .hint("leave it out, or write `form = \"inside\"`"));
         }
         Ok(())
     };
@@ -575,26 +672,42 @@ fn optimizer(optimizer: &OptimizerConfig) -> Checked {
             weight_decay,
             weight_decay_roles,
         } => {
-            decay("sgd", *weight_decay)?;
-            roles("sgd", weight_decay_roles)
+            decay(*weight_decay)?;
+            roles("weight_decay_roles", weight_decay_roles)
         }
         OptimizerConfig::Momentum {
             momentum,
             weight_decay,
             weight_decay_roles,
+            form,
+            correction,
         } => {
-            share("optimizer.momentum.momentum", *momentum, false)?;
-            decay("momentum", *weight_decay)?;
-            roles("momentum", weight_decay_roles)
+            usual("momentum", *momentum)?;
+            decay(*weight_decay)?;
+            corrected(*form, *correction)?;
+            roles("weight_decay_roles", weight_decay_roles)
         }
         OptimizerConfig::Nesterov {
             momentum,
             weight_decay,
             weight_decay_roles,
+            form,
+            correction,
         } => {
-            share("optimizer.nesterov.momentum", *momentum, true)?;
-            decay("nesterov", *weight_decay)?;
-            roles("nesterov", weight_decay_roles)
+            if *momentum == 0.0 {
+                return Err(Fault::invalid(&key("momentum"), "0 is not in (0, 1)")
+                    .hint("use `optimizer = \"sgd\"` for no momentum"));
+            }
+            if !(*momentum > 0.0 && *momentum < 1.0) {
+                return Err(Fault::invalid(
+                    &key("momentum"),
+                    format!("{momentum} is not in (0, 1)"),
+                )
+                .hint("0.9 is usual"));
+            }
+            decay(*weight_decay)?;
+            corrected(*form, *correction)?;
+            roles("weight_decay_roles", weight_decay_roles)
         }
         OptimizerConfig::Adamw {
             beta1,
@@ -603,25 +716,458 @@ fn optimizer(optimizer: &OptimizerConfig) -> Checked {
             weight_decay,
             weight_decay_roles,
         } => {
-            share("optimizer.adamw.beta1", *beta1, false)?;
-            share("optimizer.adamw.beta2", *beta2, false)?;
-            positive("optimizer.adamw.epsilon", *epsilon)?;
-            decay("adamw", *weight_decay)?;
-            roles("adamw", weight_decay_roles)
+            usual("beta1", *beta1)?;
+            usual("beta2", *beta2)?;
+            positive(&key("epsilon"), *epsilon)?;
+            decay(*weight_decay)?;
+            roles("weight_decay_roles", weight_decay_roles)
+        }
+        OptimizerConfig::Lars {
+            momentum,
+            weight_decay,
+            weight_decay_roles,
+            trust_coefficient,
+            epsilon,
+            exclude_roles,
+            nesterov: _,
+            norms: _,
+            clip: _,
+            correction: _,
+        } => {
+            usual("momentum", *momentum)?;
+            decay(*weight_decay)?;
+            positive(&key("trust_coefficient"), *trust_coefficient)?;
+            not_negative(&key("epsilon"), *epsilon, "0 leaves it out")?;
+            roles("weight_decay_roles", weight_decay_roles)?;
+            roles("exclude_roles", exclude_roles)
+        }
+        OptimizerConfig::Lamb {
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay,
+            weight_decay_roles,
+            exclude_roles,
+            clip: _,
+        } => {
+            usual("beta1", *beta1)?;
+            usual("beta2", *beta2)?;
+            positive(&key("epsilon"), *epsilon)?;
+            decay(*weight_decay)?;
+            roles("weight_decay_roles", weight_decay_roles)?;
+            roles("exclude_roles", exclude_roles)
+        }
+        OptimizerConfig::Lion {
+            beta1,
+            beta2,
+            weight_decay,
+            weight_decay_roles,
+        } => {
+            usual("beta1", *beta1)?;
+            usual("beta2", *beta2)?;
+            decay(*weight_decay)?;
+            roles("weight_decay_roles", weight_decay_roles)
         }
     }
+}
+
+fn momentum_schedule(config: &TrialConfig) -> Checked {
+    let kind = match &config.momentum_schedule {
+        MomentumSchedule::Constant {} => return Ok(()),
+        MomentumSchedule::Step { .. } => "step",
+        MomentumSchedule::Linear { .. } => "linear",
+        MomentumSchedule::Sutskever {} => "sutskever",
+    };
+    let key = |name: &str| format!("momentum_schedule.{kind}.{name}");
+    if config.optimizer.momentum().is_none() {
+        return Err(Fault::invalid(
+            "momentum_schedule",
+            format!(
+                "the optimizer `{}` has no momentum",
+                config.optimizer.name()
+            ),
+        )
+        .hint("use `momentum`, `nesterov` or `lars`"));
+    }
+    match &config.momentum_schedule {
+        MomentumSchedule::Step { epochs, values } => {
+            rising(&key("epochs"), epochs, "the momentum changes")?;
+            if epochs.len() != values.len() {
+                return Err(Fault::invalid(
+                    &key("values"),
+                    format!("{} values for {} epochs", values.len(), epochs.len()),
+                )
+                .hint("give one momentum for each epoch"));
+            }
+            values
+                .iter()
+                .try_for_each(|&value| share(&key("values"), value, "0.9 is usual"))
+        }
+        MomentumSchedule::Linear { start, epochs } => {
+            share(&key("start"), *start, "0.5 is usual")?;
+            positive(&key("epochs"), *epochs)
+        }
+        MomentumSchedule::Constant {} | MomentumSchedule::Sutskever {} => Ok(()),
+    }
+}
+
+/// `[batch]`.
+fn batch_control(config: &TrialConfig) -> Checked {
+    let batch: &BatchConfig = &config.batch;
+    share(
+        "batch.smoothing",
+        batch.smoothing,
+        "0 uses the newest measurement alone",
+    )?;
+    if let Some(every) = batch.every_epochs {
+        positive("batch.every_epochs", every)?;
+        if batch.every_steps.is_some() {
+            return Err(
+                Fault::invalid("batch.every_steps", "`every_epochs` is given too")
+                    .hint("keep one of them"),
+            );
+        }
+    }
+    at_least("batch.every_steps", batch.every_steps, 1)?;
+    at_least("batch.min_batch", batch.min_batch, 1)?;
+    at_least("batch.max_batch", batch.max_batch, 1)?;
+    controller(config)?;
+    let start = config.global_batch();
+    if start > MAX_VALUES {
+        return Err(Fault::invalid(
+            "batch.controller.smith",
+            format!("the first batch is larger than {MAX_VALUES}"),
+        ));
+    }
+    if let Some(most) = batch.max_batch
+        && most < start
+    {
+        return Err(Fault::invalid(
+            "batch.max_batch",
+            format!("the cap of {most} is below the start of {start}"),
+        )
+        .hint(format!("use at least {start}")));
+    }
+    if let Some(least) = batch.min_batch
+        && least > start
+    {
+        return Err(Fault::invalid(
+            "batch.min_batch",
+            format!("{least} is above the start of {start}"),
+        )
+        .hint(format!("use at most {start}")));
+    }
+    let adascale = matches!(config.learning_rate.scaling, Scaling::Adascale {});
+    if adascale && !matches!(batch.controller, BatchController::Constant {}) {
+        return Err(Fault::invalid(
+            "batch.controller",
+            "AdaScale's count of updates needs a batch that stays",
+        )
+        .hint("use another `learning_rate.scaling`, or `controller = \"constant\"`"));
+    }
+    let shards = batch.growth == BatchGrowth::Shards;
+    if shards && config.local_batch() * config.train.workers != start {
+        return Err(Fault::invalid(
+            "batch.controller.smith.initial_factor",
+            format!("the first batch of {start} is not divisible by the workers"),
+        ));
+    }
+    Ok(())
+}
+
+fn controller(config: &TrialConfig) -> Checked {
+    let batch = &config.batch;
+    let controller = &batch.controller;
+    let kind = controller.name();
+    let key = |name: &str| format!("batch.controller.{kind}.{name}");
+    let scheduled = matches!(
+        controller,
+        BatchController::Constant {}
+            | BatchController::Schedule { .. }
+            | BatchController::Smith { .. }
+    );
+    if scheduled {
+        for (name, given) in [
+            ("every_steps", batch.every_steps.is_some()),
+            ("every_epochs", batch.every_epochs.is_some()),
+        ] {
+            if given {
+                return Err(Fault::invalid(
+                    &format!("batch.{name}"),
+                    format!("the controller `{kind}` measures nothing: it has no cadence"),
+                )
+                .hint("leave it out"));
+            }
+        }
+    }
+    let fraction = |name: &str, value: f64| {
+        if value > 0.0 && value < 1.0 {
+            return Ok(());
+        }
+        Err(Fault::invalid(
+            &key(name),
+            format!("{value} is not in (0, 1)"),
+        ))
+    };
+    let above_one = |name: &str, value: f64| {
+        if value > 1.0 && value.is_finite() {
+            return Ok(());
+        }
+        Err(Fault::invalid(
+            &key(name),
+            format!("{value} is not a number above 1"),
+        ))
+    };
+    match controller {
+        BatchController::Constant {}
+        | BatchController::Cabs {}
+        | BatchController::SimpleNoiseScale {} => Ok(()),
+        BatchController::Schedule { stages } => {
+            let epochs: Vec<f64> = stages.iter().map(|stage| stage[0]).collect();
+            rising(&key("stages"), &epochs, "the batch changes")?;
+            for [_, size] in stages {
+                if !(*size >= 1.0 && size.fract() == 0.0 && *size <= MAX_VALUES as f64) {
+                    return Err(Fault::invalid(
+                        &key("stages"),
+                        format!("a batch of {size} is not a whole number from 1 to {MAX_VALUES}"),
+                    )
+                    .hint("a stage is [epoch, global batch], such as [10, 256]"));
+                }
+                if let Some(most) = batch.max_batch
+                    && *size > most as f64
+                {
+                    return Err(Fault::invalid(
+                        "batch.max_batch",
+                        format!("the stage of {size} is above {most}"),
+                    )
+                    .hint("raise it, or leave it out"));
+                }
+            }
+            Ok(())
+        }
+        BatchController::Smith {
+            epochs,
+            factor,
+            initial_factor,
+            momentum,
+        } => {
+            if batch.coupling == Some(Coupling::Rule) {
+                return Err(Fault::invalid(
+                    "batch.coupling",
+                    "`smith` changes the batch in place of the rate: a rule must not change both",
+                )
+                .hint("leave it out"));
+            }
+            rising(&key("epochs"), epochs, "the batch grows")?;
+            above_one("factor", *factor)?;
+            positive(&key("initial_factor"), *initial_factor)?;
+            if *initial_factor < 1.0 {
+                return Err(Fault::invalid(
+                    &key("initial_factor"),
+                    format!("{initial_factor} is below 1"),
+                )
+                .hint("1 starts with the batch of [train]"));
+            }
+            if let Some(larger) = *momentum {
+                share(&key("momentum"), larger, "0.98 is Smith's")?;
+                let Some(own) = config.optimizer.momentum() else {
+                    return Err(Fault::invalid(
+                        &key("momentum"),
+                        format!(
+                            "the optimizer `{}` has no momentum",
+                            config.optimizer.name()
+                        ),
+                    )
+                    .hint("use `momentum`, `nesterov` or `lars`"));
+                };
+                if larger < own {
+                    return Err(Fault::invalid(
+                        &key("momentum"),
+                        format!("{larger} is below the optimizer's {own}"),
+                    )
+                    .hint("use a larger one, or leave it out"));
+                }
+            }
+            Ok(())
+        }
+        BatchController::Absa {
+            factor,
+            decrease,
+            increase,
+            patience_epochs,
+            adversarial_share,
+            adversarial_epsilon,
+            adversarial_until,
+            curvature_examples,
+            power_iterations,
+            tolerance,
+        } => {
+            above_one("factor", *factor)?;
+            fraction("decrease", *decrease)?;
+            if let Some(increase) = increase {
+                above_one("increase", *increase)?;
+            }
+            positive(&key("patience_epochs"), *patience_epochs)?;
+            unit_interval(&key("adversarial_share"), *adversarial_share)?;
+            not_negative(
+                &key("adversarial_epsilon"),
+                *adversarial_epsilon,
+                "0 leaves examples as they are",
+            )?;
+            unit_interval(&key("adversarial_until"), *adversarial_until)?;
+            at_least(&key("curvature_examples"), Some(*curvature_examples), 2)?;
+            at_least(&key("power_iterations"), Some(*power_iterations), 1)?;
+            positive(&key("tolerance"), *tolerance)?;
+            on_flex(config, kind)?;
+            if matches!(config.model, ModelConfig::NoisyQuadratic {}) && *adversarial_share > 0.0 {
+                return Err(Fault::invalid(
+                    &key("adversarial_share"),
+                    "the noisy quadratic has no features to move",
+                )
+                .hint("write `adversarial_share = 0`"));
+            }
+            Ok(())
+        }
+        BatchController::NormTest { theta } => positive(&key("theta"), *theta),
+        BatchController::InnerProductTest {
+            theta,
+            orthogonality,
+        } => {
+            positive(&key("theta"), *theta)?;
+            orthogonality.map_or(Ok(()), |nu| positive(&key("orthogonality"), nu))
+        }
+        BatchController::NoiseScale {
+            exchange_rate,
+            curvature_examples,
+        } => {
+            positive(&key("exchange_rate"), *exchange_rate)?;
+            at_least(&key("curvature_examples"), Some(*curvature_examples), 2)?;
+            on_flex(config, kind)
+        }
+    }
+}
+
+/// Hessian-vector products are taken in f64.
+fn on_flex(config: &TrialConfig, kind: &str) -> Checked {
+    let device = config.train.device.as_str();
+    if matches!(device, "flex" | "ndarray") {
+        return Ok(());
+    }
+    Err(Fault::invalid(
+        &format!("batch.controller.{kind}"),
+        format!(
+            "it takes Hessian-vector products in f64, which the device `{device}` does not have"
+        ),
+    )
+    .hint("use `device = \"flex\"`, or a controller that needs gradients alone"))
+}
+
+/// How batch statistics are formed.
+fn statistics(config: &TrialConfig) -> Checked {
+    if let BatchStatistics::Ema { rate } = config.train.batch_statistics
+        && !(rate > 0.0 && rate <= 1.0)
+    {
+        return Err(Fault::invalid(
+            "train.batch_statistics.ema.rate",
+            format!("{rate} is not in (0, 1]"),
+        )
+        .hint("0.1 is usual"));
+    }
+    let StatisticsGroup::Ghost {
+        ghost_size,
+        remainder,
+    } = config.train.statistics_group
+    else {
+        return Ok(());
+    };
+    let key = "train.statistics_group.ghost.ghost_size";
+    if ghost_size < 2 {
+        return Err(Fault::invalid(
+            key,
+            format!("a group of {ghost_size} has no variance of its own"),
+        )
+        .hint("use at least 2"));
+    }
+    let local = config.local_batch();
+    if ghost_size > local {
+        return Err(Fault::invalid(
+            key,
+            format!("groups of {ghost_size} do not fit into shards of {local} examples"),
+        )
+        .hint(format!(
+            "use at most {local}, a larger batch, or `statistics_group = \"local\"`"
+        )));
+    }
+    if remainder == GhostRemainder::Refuse && local % ghost_size != 0 {
+        return Err(Fault::invalid(
+            key,
+            format!("shards of {local} examples do not divide into groups of {ghost_size}"),
+        )
+        .hint("write `remainder = \"merge\"`: the rest joins the last group"));
+    }
+    Ok(())
+}
+
+/// Epochs in rising order, none of them 0 or less.
+fn rising(key: &str, epochs: &[f64], what: &str) -> Checked {
+    if epochs.is_empty() {
+        return Err(Fault::invalid(key, format!("no epochs at which {what}")));
+    }
+    for &epoch in epochs {
+        positive(key, epoch)?;
+    }
+    match epochs.array_windows().find(|[a, b]| a >= b) {
+        Some([before, after]) => Err(Fault::invalid(
+            key,
+            format!("{after} does not come after {before}"),
+        )
+        .hint("list them in rising order, each once")),
+        None => Ok(()),
+    }
+}
+
+/// In [0, 1].
+fn unit_interval(key: &str, value: f64) -> Checked {
+    if (0.0..=1.0).contains(&value) {
+        return Ok(());
+    }
+    Err(Fault::invalid(key, format!("{value} is not in [0, 1]")))
 }
 
 fn learning_rate(config: &TrialConfig) -> Checked {
     let rate: &LearningRateConfig = &config.learning_rate;
     positive("learning_rate.base_lr", rate.base_lr)?;
     at_least("learning_rate.base_batch", rate.base_batch, 1)?;
+    match rate.scaling {
+        Scaling::Power { exponent } if !exponent.is_finite() => {
+            return Err(Fault::invalid(
+                "learning_rate.scaling.power.exponent",
+                format!("{exponent} is not finite"),
+            ));
+        }
+        Scaling::Saturating { noise_scale } => {
+            positive("learning_rate.scaling.saturating.noise_scale", noise_scale)?;
+        }
+        _ => {}
+    }
     if rate.scaling != Scaling::None && rate.base_batch.is_none() {
         return Err(Fault::invalid(
             "learning_rate.scaling",
             "the rule needs `base_batch`, the global batch that `base_lr` suits",
         )
         .hint("add `base_batch`, such as 32, or write `scaling = \"none\"`"));
+    }
+    if let (Scaling::Adascale {}, Some(base)) = (rate.scaling, rate.base_batch)
+        && base > config.written_batch()
+    {
+        return Err(Fault::invalid(
+            "learning_rate.base_batch",
+            format!(
+                "AdaScale gains from a batch larger than `base_batch`, and {} is smaller than {base}",
+                config.written_batch()
+            ),
+        )
+        .hint("use a smaller `base_batch`"));
     }
     let scaled = config.scaled_rate();
     if !(scaled > 0.0 && scaled.is_finite()) {
@@ -633,26 +1179,52 @@ fn learning_rate(config: &TrialConfig) -> Checked {
     if let Some(warmup) = &rate.warmup {
         warm_up(warmup, config)?;
     }
-    decay(&rate.decay)
+    decay(
+        &rate.decay,
+        config.resolved().learning_rate.warmup.is_some(),
+    )
 }
 
 fn warm_up(warmup: &WarmupConfig, config: &TrialConfig) -> Checked {
     if let Some(start) = warmup.start_lr {
         not_negative("learning_rate.warmup.start_lr", start, "0 starts from rest")?;
     }
-    let train = &config.train;
-    match (warmup.epochs, warmup.steps) {
-        (Some(_), Some(_)) => Err(Fault::invalid(
-            "learning_rate.warmup.steps",
-            "`epochs` is given too",
+    if warmup.shape == WarmupShape::Exponential
+        && let Some(start) = warmup.start_lr
+    {
+        positive("learning_rate.warmup.start_lr", start)?;
+    }
+    if warmup.shape == WarmupShape::Legw && config.learning_rate.base_batch.is_none() {
+        return Err(Fault::invalid(
+            "learning_rate.warmup.shape",
+            "`legw` needs `base_batch`, the batch that the given length suits",
         )
-        .hint("keep one of them")),
-        (None, None) => Err(Fault::invalid(
+        .hint("add `learning_rate.base_batch`"));
+    }
+    let train = &config.train;
+    let given = [
+        ("epochs", warmup.epochs.is_some()),
+        ("steps", warmup.steps.is_some()),
+        ("examples", warmup.examples.is_some()),
+    ];
+    let mut given = given
+        .iter()
+        .filter(|(_, given)| *given)
+        .map(|(name, _)| *name);
+    if let (Some(first), Some(second)) = (given.next(), given.next()) {
+        return Err(Fault::invalid(
+            &format!("learning_rate.warmup.{second}"),
+            format!("`{first}` is given too"),
+        )
+        .hint("keep one of them"));
+    }
+    match (warmup.epochs, warmup.steps, warmup.examples) {
+        (None, None, None) => Err(Fault::invalid(
             "learning_rate.warmup",
             "the length of the warm-up is missing",
         )
-        .hint("add `epochs` or `steps`; 0 is no warm-up")),
-        (Some(epochs), None) => {
+        .hint("add `epochs`, `steps` or `examples`; 0 is no warm-up")),
+        (Some(epochs), ..) => {
             not_negative("learning_rate.warmup.epochs", epochs, "0 leaves it out")?;
             match train.epochs {
                 Some(run) if epochs > run => Err(warmup_too_long(
@@ -663,7 +1235,15 @@ fn warm_up(warmup: &WarmupConfig, config: &TrialConfig) -> Checked {
                 _ => Ok(()),
             }
         }
-        (None, Some(steps)) => {
+        (None, None, Some(examples)) => match train.examples {
+            Some(run) if examples > run => Err(warmup_too_long(
+                "examples",
+                &format!("{examples} examples"),
+                &format!("{run} examples"),
+            )),
+            _ => Ok(()),
+        },
+        (None, Some(steps), _) => {
             if train.steps.is_some_and(|run| steps > run) {
                 let run = train.steps.unwrap_or_default();
                 return Err(warmup_too_long(
@@ -687,7 +1267,7 @@ fn warm_up(warmup: &WarmupConfig, config: &TrialConfig) -> Checked {
     }
 }
 
-fn decay(decay: &DecayConfig) -> Checked {
+fn decay(decay: &DecayConfig, warms_up: bool) -> Checked {
     let share = |kind: &str, value: f64| {
         if (0.0..=1.0).contains(&value) {
             return Ok(());
@@ -704,15 +1284,7 @@ fn decay(decay: &DecayConfig) -> Checked {
                 return Err(Fault::invalid(key, "no epochs at which the rate drops")
                     .hint("write `decay = \"constant\"` for no decay"));
             }
-            for &epoch in epochs {
-                positive(key, epoch)?;
-            }
-            if let Some([before, after]) = epochs.array_windows().find(|[a, b]| a >= b) {
-                return Err(
-                    Fault::invalid(key, format!("{after} does not come after {before}"))
-                        .hint("list them in rising order, each once"),
-                );
-            }
+            rising(key, epochs, "the rate drops")?;
             positive("learning_rate.decay.step.factor", *factor)
         }
         DecayConfig::Cosine { final_fraction } => share("cosine", *final_fraction),
@@ -727,6 +1299,46 @@ fn decay(decay: &DecayConfig) -> Checked {
             positive("learning_rate.decay.exponential.factor", *factor)
         }
         DecayConfig::Linear { final_fraction } => share("linear", *final_fraction),
+        DecayConfig::InverseSqrt { timescale_epochs } => {
+            let key = "learning_rate.decay.inverse-sqrt.timescale_epochs";
+            match timescale_epochs {
+                Some(epochs) => positive(key, *epochs),
+                None if warms_up => Ok(()),
+                None => Err(Fault::invalid(key, "there is no warm-up to take it from")
+                    .hint("set it, or add `[learning_rate.warmup]`")),
+            }
+        }
+        DecayConfig::WarmupStableDecay {
+            decay_fraction,
+            final_fraction,
+            shape: _,
+        } => {
+            share("warmup-stable-decay", *final_fraction)?;
+            if *decay_fraction > 0.0 && *decay_fraction <= 1.0 {
+                return Ok(());
+            }
+            Err(Fault::invalid(
+                "learning_rate.decay.warmup-stable-decay.decay_fraction",
+                format!("{decay_fraction} is not in (0, 1]"),
+            )
+            .hint("0.2 decays over the last fifth of the run"))
+        }
+        DecayConfig::Cyclic {
+            period_epochs,
+            min_fraction,
+            cycle_factor,
+        } => {
+            positive("learning_rate.decay.cyclic.period_epochs", *period_epochs)?;
+            unit_interval("learning_rate.decay.cyclic.min_fraction", *min_fraction)?;
+            if *cycle_factor > 0.0 && *cycle_factor <= 1.0 {
+                return Ok(());
+            }
+            Err(Fault::invalid(
+                "learning_rate.decay.cyclic.cycle_factor",
+                format!("{cycle_factor} is not in (0, 1]"),
+            )
+            .hint("1 keeps the height of the triangles, 0.5 halves it each cycle"))
+        }
     }
 }
 

@@ -29,6 +29,8 @@ pub(crate) enum Node {
     /// A table with exactly one key, which names the kind: an externally tagged enum. A kind may
     /// also be written as a word.
     Kinds(Vec<(String, Node)>),
+    /// A kind without keys of its own that stands as its word.
+    Bare,
     /// Anything: checked by whoever receives it.
     Free,
 }
@@ -125,6 +127,9 @@ impl Node {
                     _ => Ok(()),
                 }
             }
+            (Node::Kinds(_), Value::String(kind)) if self.child(kind) == Some(&Node::Bare) => {
+                Ok(())
+            }
             (Node::Kinds(_), Value::String(kind)) if self.child(kind).is_some() => {
                 let mut table = Map::new();
                 table.insert(std::mem::take(kind), Value::Object(Map::new()));
@@ -132,6 +137,17 @@ impl Node {
                 self.conform(root, value, path, stage)
             }
             (Node::Kinds(_), Value::Object(map)) if map.is_empty() && stage == Stage::Partial => {
+                Ok(())
+            }
+            (Node::Kinds(_), Value::Object(map))
+                if map.len() == 1
+                    && map.iter().all(|(kind, keys)| {
+                        self.child(kind) == Some(&Node::Bare)
+                            && keys.as_object().is_some_and(Map::is_empty)
+                    }) =>
+            {
+                let word = map.keys().next().cloned().unwrap_or_default();
+                *value = Value::String(word);
                 Ok(())
             }
             (Node::Kinds(_), Value::Object(map)) if !map.is_empty() => {
@@ -220,6 +236,7 @@ impl Node {
                     list(kinds.iter().map(|(kind, _)| kind.as_str()))
                 )
             }
+            Node::Bare => "a kind without keys".to_owned(),
             Node::Free => "anything".to_owned(),
         }
     }
@@ -369,13 +386,16 @@ fn node_of(schema: &Value, definitions: &Value) -> Node {
             .collect();
         return words.map_or_else(
             || {
-                let kinds = variants.iter().filter_map(|v| v["properties"].as_object());
-                Node::Kinds(
-                    kinds
-                        .flatten()
-                        .map(|(kind, schema)| (kind.clone(), node_of(schema, definitions)))
-                        .collect(),
-                )
+                let kinds = variants.iter().flat_map(|variant| {
+                    let word = variant["const"]
+                        .as_str()
+                        .map(|w| (w.to_owned(), Node::Bare));
+                    let table = variant["properties"].as_object().into_iter().flatten();
+                    let tables =
+                        table.map(|(kind, schema)| (kind.clone(), node_of(schema, definitions)));
+                    word.into_iter().chain(tables)
+                });
+                Node::Kinds(kinds.collect())
             },
             Node::Word,
         );

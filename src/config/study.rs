@@ -383,11 +383,16 @@ fn assign(map: &mut Map<String, Value>, path: &[String], value: Value) {
 }
 
 /// Keys of which a file has one: `--set` of one takes the place of the others.
-const EXCLUSIVE: [&[&str]; 4] = [
+const EXCLUSIVE: [&[&str]; 5] = [
     &["train.global_batch", "train.local_batch"],
     &["train.epochs", "train.steps", "train.examples"],
     &["train.evaluate.every_epochs", "train.evaluate.every_steps"],
-    &["learning_rate.warmup.epochs", "learning_rate.warmup.steps"],
+    &[
+        "learning_rate.warmup.epochs",
+        "learning_rate.warmup.steps",
+        "learning_rate.warmup.examples",
+    ],
+    &["batch.every_epochs", "batch.every_steps"],
 ];
 
 fn apply(

@@ -6,29 +6,93 @@ use sha2::{Digest as _, Sha256};
 use super::canonical::{canonical_json, toml_table};
 use super::error::ConfigError;
 use super::schema::trial_node;
-use super::types::{EpochEnd, LearningRateConfig, Scaling, TrialConfig, WarmupConfig, WarmupShape};
+use super::types::{
+    BatchController, BatchGrowth, Coupling, EpochEnd, LearningRateConfig, OptimizerConfig, Scaling,
+    TrialConfig, WarmupConfig, WarmupShape,
+};
+use crate::theory::learning_rate::{
+    scaled_rate_linear, scaled_rate_power, scaled_rate_saturating, scaled_rate_sqrt,
+};
 
 /// Keys that never change a result, and so are no part of a trial's id.
 pub(super) const WITHOUT_EFFECT: [&str; 3] =
     ["train.threads", "train.checkpoint_seconds", "data.dir"];
 
 impl LearningRateConfig {
-    /// The rate that the scaling rule gives to this global batch, before warm-up and decay:
-    /// `base_lr`, `base_lr * B / base_batch` or `base_lr * sqrt(B / base_batch)`.
+    /// The rate that the scaling rule gives to this global batch, before warm-up and decay; the
+    /// formulas stand at [`Scaling`]. For AdaScale `base_lr`, which its measured gain multiplies.
     pub fn scaled(&self, global_batch: usize) -> f64 {
         // Where a rule is given, `base_batch` is too: `validate`.
-        let ratio = global_batch as f64 / self.base_batch.unwrap_or(1) as f64;
+        let (batch, base) = (global_batch as f64, self.base_batch.unwrap_or(1) as f64);
         match self.scaling {
-            Scaling::None => self.base_lr,
-            Scaling::Sqrt => self.base_lr * ratio.sqrt(),
-            Scaling::Linear => self.base_lr * ratio,
+            Scaling::None | Scaling::Adascale {} => self.base_lr,
+            Scaling::Sqrt => scaled_rate_sqrt(self.base_lr, base, batch),
+            Scaling::Linear => scaled_rate_linear(self.base_lr, base, batch),
+            Scaling::Power { exponent } => scaled_rate_power(self.base_lr, base, batch, exponent),
+            Scaling::Saturating { noise_scale } => {
+                scaled_rate_saturating(self.base_lr, base, batch, noise_scale)
+            }
+        }
+    }
+}
+
+impl OptimizerConfig {
+    /// The momentum m of a rule that has one.
+    pub fn momentum(&self) -> Option<f64> {
+        match self {
+            OptimizerConfig::Momentum { momentum, .. }
+            | OptimizerConfig::Nesterov { momentum, .. }
+            | OptimizerConfig::Lars { momentum, .. } => Some(*momentum),
+            OptimizerConfig::Sgd { .. }
+            | OptimizerConfig::Adamw { .. }
+            | OptimizerConfig::Lamb { .. }
+            | OptimizerConfig::Lion { .. } => None,
+        }
+    }
+
+    /// The name in TOML and in tables.
+    pub fn name(&self) -> &'static str {
+        match self {
+            OptimizerConfig::Sgd { .. } => "sgd",
+            OptimizerConfig::Momentum { .. } => "momentum",
+            OptimizerConfig::Nesterov { .. } => "nesterov",
+            OptimizerConfig::Adamw { .. } => "adamw",
+            OptimizerConfig::Lars { .. } => "lars",
+            OptimizerConfig::Lamb { .. } => "lamb",
+            OptimizerConfig::Lion { .. } => "lion",
         }
     }
 }
 
 impl TrialConfig {
-    /// Examples of one update over all workers, B = P x b.
+    /// Examples of one update over all workers, B = P x b. Where `[batch]` changes it during the
+    /// run, that of the first update.
     pub fn global_batch(&self) -> usize {
+        let batch = self.written_batch();
+        let BatchController::Smith {
+            initial_factor,
+            momentum,
+            ..
+        } = &self.batch.controller
+        else {
+            return batch;
+        };
+        let noise = momentum.map_or(1.0, |larger| {
+            (1.0 - self.optimizer.momentum().unwrap_or(0.0)) / (1.0 - larger)
+        });
+        let unit = match self.batch.growth {
+            BatchGrowth::Shards => self.train.workers.max(1),
+            BatchGrowth::Workers => (batch / self.train.workers.max(1)).max(1),
+            BatchGrowth::Accumulation => batch.max(1),
+        };
+        let wanted = batch as f64 * initial_factor * noise;
+        ((wanted / unit as f64).round() as usize)
+            .max(1)
+            .saturating_mul(unit)
+    }
+
+    /// The global batch of `[train]`.
+    pub(crate) fn written_batch(&self) -> usize {
         let train = &self.train;
         match (train.global_batch, train.local_batch) {
             (Some(global), _) => global,
@@ -37,28 +101,95 @@ impl TrialConfig {
         }
     }
 
-    /// Examples of one update on one worker, b = B / P.
-    pub fn local_batch(&self) -> usize {
-        match (self.train.local_batch, self.train.global_batch) {
-            (Some(local), None) => local,
-            _ => self.global_batch() / self.train.workers.max(1),
+    /// Workers at the start: those of `[train]`, or more where a larger first batch is made of
+    /// more workers (`batch.growth`).
+    pub fn workers(&self) -> usize {
+        let workers = self.train.workers;
+        match self.batch.growth {
+            BatchGrowth::Workers if self.global_batch() != self.written_batch() => {
+                self.global_batch() / (self.written_batch() / workers.max(1)).max(1)
+            }
+            _ => workers,
         }
     }
 
-    /// [`LearningRateConfig::scaled`] at this trial's global batch.
+    /// Examples of one update on one worker, b = B / P.
+    pub fn local_batch(&self) -> usize {
+        match (self.train.local_batch, self.train.global_batch) {
+            (Some(local), None) if self.global_batch() == self.written_batch() => local,
+            _ => self.global_batch() / self.workers().max(1),
+        }
+    }
+
+    /// [`LearningRateConfig::scaled`] at the global batch of `[train]`, times the initial factor of
+    /// Smith's controller where there is one.
     pub fn scaled_rate(&self) -> f64 {
-        self.learning_rate.scaled(self.global_batch())
+        self.learning_rate.scaled(self.written_batch()) * self.initial_factor()
+    }
+
+    /// By what Smith's controller multiplies the first rate.
+    fn initial_factor(&self) -> f64 {
+        match self.batch.controller {
+            BatchController::Smith { initial_factor, .. } => initial_factor,
+            _ => 1.0,
+        }
+    }
+
+    /// The momentum of the optimizer, or that of Smith's controller in its place; `None` for an
+    /// optimizer without one.
+    pub fn momentum(&self) -> Option<f64> {
+        let own = self.optimizer.momentum();
+        match self.batch.controller {
+            BatchController::Smith {
+                momentum: Some(larger),
+                ..
+            } => own.map(|_| larger),
+            _ => own,
+        }
+    }
+
+    /// Whether a change of the batch moves the learning rate (`batch.coupling`, or its default for
+    /// the controller).
+    pub fn coupling(&self) -> Coupling {
+        self.batch.coupling.unwrap_or(match self.batch.controller {
+            BatchController::Smith { .. } | BatchController::Cabs {} => Coupling::None,
+            _ => Coupling::Rule,
+        })
     }
 
     /// How the rate comes about: `0.8 = 0.1 x 2048/256 (linear)`.
     pub fn explain_rate(&self) -> String {
         let rate = &self.learning_rate;
         let (scaled, base) = (short(self.scaled_rate()), short(rate.base_lr));
-        let (global, base_batch) = (self.global_batch(), rate.base_batch.unwrap_or(1));
+        let (global, base_batch) = (self.written_batch(), rate.base_batch.unwrap_or(1));
+        let initial = match self.initial_factor() {
+            1.0 => String::new(),
+            factor => format!(" x {} (initial factor)", short(factor)),
+        };
         match rate.scaling {
-            Scaling::None => format!("{base} (no scaling)"),
-            Scaling::Sqrt => format!("{scaled} = {base} x sqrt({global}/{base_batch}) (sqrt)"),
-            Scaling::Linear => format!("{scaled} = {base} x {global}/{base_batch} (linear)"),
+            Scaling::None if initial.is_empty() => format!("{base} (no scaling)"),
+            Scaling::None => format!("{scaled} = {base}{initial} (no scaling)"),
+            Scaling::Sqrt => {
+                format!("{scaled} = {base} x sqrt({global}/{base_batch}){initial} (sqrt)")
+            }
+            Scaling::Linear => {
+                format!("{scaled} = {base} x {global}/{base_batch}{initial} (linear)")
+            }
+            Scaling::Power { exponent } => {
+                let exponent = short(exponent);
+                format!("{scaled} = {base} x ({global}/{base_batch})^{exponent}{initial} (power)")
+            }
+            Scaling::Saturating { noise_scale } => {
+                let noise = short(noise_scale);
+                format!(
+                    "{scaled} = {base} x (1 + {noise}/{base_batch})/(1 + {noise}/{global}){initial} \
+                     (saturating)"
+                )
+            }
+            Scaling::Adascale {} => {
+                let most = short(global as f64 / base_batch as f64);
+                format!("{base}{initial} x measured gain, 1 to {most} (adascale)")
+            }
         }
     }
 
@@ -81,11 +212,14 @@ impl TrialConfig {
         let shape = match warmup.shape {
             WarmupShape::Gradual => "gradual",
             WarmupShape::Constant => "constant",
+            WarmupShape::Exponential => "exponential",
+            WarmupShape::Legw => "legw",
         };
-        let (amount, unit) = match (warmup.epochs, warmup.steps) {
-            (Some(epochs), _) => (short(epochs), "epoch"),
-            (None, Some(steps)) => (steps.to_string(), "step"),
-            (None, None) => return "none".to_owned(),
+        let (amount, unit) = match (warmup.epochs, warmup.steps, warmup.examples) {
+            (Some(epochs), ..) => (short(epochs), "epoch"),
+            (None, Some(steps), _) => (steps.to_string(), "step"),
+            (None, None, Some(examples)) => (examples.to_string(), "example"),
+            (None, None, None) => return "none".to_owned(),
         };
         let plural = if amount == "1" { "" } else { "s" };
         format!("{shape} {amount} {unit}{plural}")
@@ -128,7 +262,7 @@ impl TrialConfig {
         let mut config = self.resolved();
         if config.train.local_batch.is_some() {
             // 4 workers of 16 are a global batch of 64, however it is written.
-            config.train.global_batch = Some(self.global_batch());
+            config.train.global_batch = Some(self.written_batch());
             config.train.local_batch = None;
         }
         let mut value = config.to_value();
@@ -162,7 +296,9 @@ impl TrialConfig {
     /// With a warm-up of length 0 left out: it is no warm-up, and the run id should say so.
     pub(crate) fn resolved(&self) -> TrialConfig {
         let nothing = |warmup: &WarmupConfig| {
-            warmup.epochs.is_none_or(|epochs| epochs == 0.0) && warmup.steps.is_none_or(|n| n == 0)
+            warmup.epochs.is_none_or(|epochs| epochs == 0.0)
+                && warmup.steps.is_none_or(|n| n == 0)
+                && warmup.examples.is_none_or(|n| n == 0)
         };
         let mut config = self.clone();
         if config.learning_rate.warmup.as_ref().is_some_and(nothing) {

@@ -27,9 +27,15 @@ pub struct TrialConfig {
     pub train: TrainConfig,
     /// Learning rate: base, scaling rule, warm-up, decay.
     pub learning_rate: LearningRateConfig,
+    /// How the global batch changes over the run. Default: it does not.
+    #[serde(default, skip_serializing_if = "BatchConfig::is_default")]
+    pub batch: BatchConfig,
     /// The optimizer. Default: SGD with momentum 0.9.
     #[serde(default)]
     pub optimizer: OptimizerConfig,
+    /// How the optimizer's momentum changes over the run. Default: it does not.
+    #[serde(default, skip_serializing_if = "MomentumSchedule::is_constant")]
+    pub momentum_schedule: MomentumSchedule,
 }
 
 /// `[data]`
@@ -186,6 +192,10 @@ pub enum ModelConfig {
         /// Activation.
         #[serde(default)]
         activation: Activation,
+        /// Normalization between each hidden dense layer and its activation (weight
+        /// normalization: of the weights of all dense layers).
+        #[serde(default, skip_serializing_if = "Normalization::is_none")]
+        normalization: Normalization,
     },
     /// The simple CNN of Shallue et al. 2018: 5x5 convolutions (32, 64), each with 2x2 max pooling,
     /// a dense layer of 1024, ReLU. Widths can be changed.
@@ -196,9 +206,13 @@ pub enum ModelConfig {
         /// Width of the dense layer.
         #[serde(default = "defaults::cnn_dense")]
         dense: usize,
+        /// Normalization between each convolution or hidden dense layer and its activation
+        /// (weight normalization: of the weights of all layers).
+        #[serde(default, skip_serializing_if = "Normalization::is_none")]
+        normalization: Normalization,
     },
-    /// CIFAR ResNet of depth 6k + 2 (He et al. 2016), with batch normalization and
-    /// parameter-free shortcuts (option A).
+    /// CIFAR ResNet of depth 6k + 2 (He et al. 2016), with batch normalization unless
+    /// `normalization` says otherwise, and parameter-free shortcuts (option A).
     Resnet {
         /// Depth, 6k + 2: 8, 14, 20, 32, 44, 56, 110.
         #[serde(default = "defaults::resnet_depth")]
@@ -206,6 +220,17 @@ pub enum ModelConfig {
         /// Channels of the first stage; the next two have twice and four times as many.
         #[serde(default = "defaults::resnet_width")]
         width: usize,
+        /// Normalization after each convolution (weight normalization: of the weights of all
+        /// layers).
+        #[serde(
+            default = "Normalization::batch",
+            skip_serializing_if = "Normalization::is_batch"
+        )]
+        normalization: Normalization,
+        /// Start the scale of the last normalization of each block at 0, so that every block
+        /// begins as the identity (Goyal et al. 2017, section 5.1).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        zero_gamma: bool,
     },
     /// The closed-form objective of `data.source = "noisy-quadratic"`.
     NoisyQuadratic {},
@@ -217,6 +242,48 @@ pub enum ModelConfig {
         #[serde(default, skip_serializing_if = "Map::is_empty")]
         options: Map<String, Value>,
     },
+}
+
+/// What a model normalizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Normalization {
+    /// Nothing.
+    #[default]
+    None,
+    /// Batch normalization (Ioffe and Szegedy 2015), over the groups of
+    /// `train.statistics_group`.
+    Batch,
+    /// Layer normalization (Ba et al. 2016): over all features of one example.
+    Layer,
+    /// Group normalization (Wu and He 2018): over groups of channels of one example.
+    Group {
+        /// Number of groups; the number of channels of every normalized layer is a multiple of it.
+        #[serde(default = "defaults::channel_groups")]
+        groups: usize,
+    },
+    /// Weight normalization (Salimans and Kingma 2016): w = g v / |v| for each output unit or
+    /// channel.
+    Weight {
+        /// Set g and the biases from the first batch, so that each pre-activation starts with mean 0
+        /// and variance 1 (section 3 of the paper).
+        #[serde(default = "defaults::yes")]
+        data_dependent: bool,
+    },
+}
+
+impl Normalization {
+    pub(crate) fn batch() -> Self {
+        Normalization::Batch
+    }
+
+    fn is_none(&self) -> bool {
+        *self == Normalization::None
+    }
+
+    fn is_batch(&self) -> bool {
+        *self == Normalization::Batch
+    }
 }
 
 /// Activation function.
@@ -272,9 +339,19 @@ pub struct TrainConfig {
     /// Floating-point type of parameters, gradients and updates.
     #[serde(default)]
     pub precision: Precision,
+    /// Which examples share batch statistics in training.
+    #[serde(default, skip_serializing_if = "StatisticsGroup::is_local")]
+    pub statistics_group: StatisticsGroup,
     /// Inference statistics of batch-normalized models.
     #[serde(default)]
     pub batch_statistics: BatchStatistics,
+    /// Scale the gradient down to this Euclidean norm where its norm over all parameters is
+    /// larger: g min(1, clip_norm/|g|).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clip_norm: Option<f64>,
+    /// Average of the parameters over the run; evaluations and the model that is kept use it.
+    #[serde(default, skip_serializing_if = "Averaging::is_none")]
+    pub averaging: Averaging,
     /// Write a row of steps.csv every this many updates.
     #[serde(default = "defaults::one_u64")]
     pub log_every: u64,
@@ -314,14 +391,90 @@ pub enum Precision {
     F64,
 }
 
-/// Inference statistics of batch normalization.
+/// Which examples share batch statistics in training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum StatisticsGroup {
+    /// Those of one worker's shard: no communication.
+    #[default]
+    Local,
+    /// All examples of an update: the workers would exchange their sums at every layer, forward
+    /// and backward.
+    Global,
+    /// Groups of a fixed size inside each worker's shard (Hoffer et al. 2017).
+    Ghost {
+        /// Examples in a group, at least 2 and at most the shard.
+        ghost_size: usize,
+        /// What happens to the examples left over where a shard does not divide.
+        #[serde(default)]
+        remainder: GhostRemainder,
+    },
+}
+
+impl StatisticsGroup {
+    fn is_local(&self) -> bool {
+        *self == StatisticsGroup::Local
+    }
+}
+
+/// What happens to the examples of a shard that do not fill a ghost batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+pub enum GhostRemainder {
+    /// They join the last group.
+    #[default]
+    Merge,
+    /// The config is refused.
+    Refuse,
+}
+
+/// Inference statistics of batch normalization.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum BatchStatistics {
     /// An exact pass over the training set at each evaluation: means and second moments of all
     /// groups combined by the law of total variance.
     #[default]
     Population,
+    /// Running averages over the updates, from mean 0 and variance 1: r <- (1 - rate) r + rate s,
+    /// s the mean over the groups of the update of their mean and of their unbiased variance
+    /// (as PyTorch).
+    Ema {
+        /// Share of the newest update, in (0, 1]; PyTorch calls it momentum.
+        #[serde(default = "defaults::statistics_rate")]
+        rate: f64,
+    },
+}
+
+/// Average of the parameters over the run.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Averaging {
+    /// None: the parameters of the last update.
+    #[default]
+    None,
+    /// Exponential moving average: a <- decay a + (1 - decay) p after each update, from the
+    /// initial parameters.
+    Ema {
+        /// Decay, in [0, 1).
+        #[serde(default = "defaults::averaging_decay")]
+        decay: f64,
+    },
+    /// Stochastic weight averaging (Izmailov et al. 2018): the plain mean of the parameters at
+    /// `start_epoch` and every `every_epochs` after it. Until then, the parameters themselves.
+    Swa {
+        /// Epoch of the first parameters that count.
+        start_epoch: f64,
+        /// Epochs between two that count.
+        #[serde(default = "defaults::one_f64")]
+        every_epochs: f64,
+    },
+}
+
+impl Averaging {
+    fn is_none(&self) -> bool {
+        *self == Averaging::None
+    }
 }
 
 /// A target that ends a trial: `metric` on `split` reaches `value`.
@@ -397,7 +550,8 @@ pub struct EvaluateConfig {
 pub struct LearningRateConfig {
     /// Learning rate that suits a global batch of `base_batch`.
     pub base_lr: f64,
-    /// The global batch that `base_lr` suits. Required unless `scaling = "none"`.
+    /// The global batch that `base_lr` suits. Required unless `scaling = "none"`, and by the warm-up
+    /// `legw`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_batch: Option<usize>,
     /// How the rate follows the global batch.
@@ -411,9 +565,10 @@ pub struct LearningRateConfig {
     pub decay: DecayConfig,
 }
 
-/// Learning-rate scaling rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
+/// Learning-rate scaling rule. Applied again wherever the batch changes inside a run
+/// (`batch.coupling`).
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Scaling {
     /// The rate stays base_lr at every batch.
     #[default]
@@ -422,6 +577,23 @@ pub enum Scaling {
     Sqrt,
     /// base_lr * B / base_batch (Goyal et al. 2017).
     Linear,
+    /// base_lr * (B / base_batch)^exponent.
+    Power {
+        /// The exponent; 0 is `none`, 0.5 `sqrt`, 1 `linear`.
+        exponent: f64,
+    },
+    /// The saturating law eps_max / (1 + noise_scale/B) (McCandlish et al. 2018), with eps_max such
+    /// that a batch of `base_batch` has base_lr: base_lr * (1 + noise_scale/base_batch) /
+    /// (1 + noise_scale/B).
+    Saturating {
+        /// The noise scale B_noise, in examples.
+        noise_scale: f64,
+    },
+    /// AdaScale (Johnson et al. 2020): base_lr times the gain r in [1, S], S = B/base_batch, measured
+    /// from the gradients of the pieces of each batch. Warm-up, decay and the budget count the sum
+    /// of the gains, so that they are those of a run at `base_batch`: the run ends when that sum
+    /// reaches the updates that the budget makes there.
+    Adascale {},
 }
 
 impl Scaling {
@@ -431,11 +603,14 @@ impl Scaling {
             Scaling::None => "none",
             Scaling::Sqrt => "sqrt",
             Scaling::Linear => "linear",
+            Scaling::Power { .. } => "power",
+            Scaling::Saturating { .. } => "saturating",
+            Scaling::Adascale {} => "adascale",
         }
     }
 }
 
-/// `[learning_rate.warmup]`: exactly one of `epochs`, `steps`.
+/// `[learning_rate.warmup]`: exactly one of `epochs`, `steps`, `examples`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WarmupConfig {
@@ -448,24 +623,36 @@ pub struct WarmupConfig {
     /// Length in updates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
+    /// Length in examples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub examples: Option<u64>,
     /// Rate at update 0. Default: `base_lr` (Goyal et al. 2017), or the scaled rate if that is lower.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_lr: Option<f64>,
 }
 
-/// Shape of the warm-up (Goyal et al. 2017, section 2.2).
+/// Shape of the warm-up, over t updates of its length W.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WarmupShape {
-    /// Linear in the update count from `start_lr` to the scaled rate.
+    /// Linear in the update count from `start_lr` to the scaled rate (Goyal et al. 2017, section
+    /// 2.2).
     #[default]
     Gradual,
-    /// `start_lr` throughout, then the scaled rate at once.
+    /// `start_lr` throughout, then the scaled rate at once (Goyal et al. 2017, section 2.2).
     Constant,
+    /// Geometric from `start_lr` to the scaled rate: start (peak/start)^(t/W).
+    Exponential,
+    /// LEGW (You et al. 2019, arXiv 1901.08256): gradual from 0 unless `start_lr` says otherwise, the
+    /// length in epochs or examples multiplied by global_batch/base_batch (so that its updates stay
+    /// the same; a length in updates stands as it is). Needs `base_batch`. The paper pairs it with
+    /// `scaling = "sqrt"`.
+    Legw,
 }
 
-/// Learning-rate decay. Cosine, polynomial and linear run from the end of the warm-up to the end
-/// of the budget; step and exponential count epochs from the start of training.
+/// Learning-rate decay. Cosine, polynomial, linear and warmup-stable-decay run from the end of the
+/// warm-up to the end of the budget, inverse-sqrt and cyclic from the end of the warm-up; step and
+/// exponential count epochs from the start of training.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum DecayConfig {
@@ -505,6 +692,52 @@ pub enum DecayConfig {
         #[serde(default)]
         final_fraction: f64,
     },
+    /// (1 + e/timescale)^(-1/2), e the epochs since the warm-up (Vaswani et al. 2017, for which the
+    /// time scale is the warm-up).
+    InverseSqrt {
+        /// Time scale in epochs. Default: the length of the warm-up.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timescale_epochs: Option<f64>,
+    },
+    /// Constant, then down to `final_fraction` over the last `decay_fraction` of the run (Hu et al.
+    /// 2024, Haegele et al. 2024).
+    WarmupStableDecay {
+        /// Share of the run, without the warm-up, over which the rate goes down; in (0, 1].
+        #[serde(default = "defaults::wsd_decay_fraction")]
+        decay_fraction: f64,
+        /// Share of the rate that is left at the end.
+        #[serde(default)]
+        final_fraction: f64,
+        /// How it goes down.
+        #[serde(default)]
+        shape: DecayShape,
+    },
+    /// Triangles between `min_fraction` and 1 (Smith 2017, "Cyclical learning rates"): up over the
+    /// first half of each period, down over the second.
+    Cyclic {
+        /// Length of one cycle in epochs.
+        period_epochs: f64,
+        /// Lowest share of the rate.
+        #[serde(default = "defaults::cyclic_min")]
+        min_fraction: f64,
+        /// The height of each triangle over that of the one before: 1 is the paper's
+        /// `triangular`, 0.5 its `triangular2`.
+        #[serde(default = "defaults::one_f64")]
+        cycle_factor: f64,
+    },
+}
+
+/// How a rate goes down; x runs from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DecayShape {
+    /// 1 - x
+    #[default]
+    Linear,
+    /// (1 + cos(pi x))/2
+    Cosine,
+    /// 1 - x^(1/2)
+    Sqrt,
 }
 
 impl Default for DecayConfig {
@@ -537,6 +770,14 @@ pub enum OptimizerConfig {
         /// Roles that decay; default: all parameters (as PyTorch).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         weight_decay_roles: Option<Vec<Role>>,
+        /// Where the rate stands; see [`MomentumForm`].
+        #[serde(default, skip_serializing_if = "MomentumForm::is_outside")]
+        form: MomentumForm,
+        /// With `form = "inside"`: multiply the velocity by lr_t/lr_(t-1) where the rate changes
+        /// (momentum correction; Goyal et al. 2017, section 3, remark 1). The form `outside` needs
+        /// none.
+        #[serde(default = "defaults::yes", skip_serializing_if = "is_true")]
+        correction: bool,
     },
     /// Nesterov momentum: v <- m v + g; p <- p - lr (g + m v).
     Nesterov {
@@ -549,6 +790,14 @@ pub enum OptimizerConfig {
         /// Roles that decay; default: all parameters (as PyTorch).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         weight_decay_roles: Option<Vec<Role>>,
+        /// Where the rate stands; see [`MomentumForm`].
+        #[serde(default, skip_serializing_if = "MomentumForm::is_outside")]
+        form: MomentumForm,
+        /// With `form = "inside"`: multiply the velocity by lr_t/lr_(t-1) where the rate changes
+        /// (momentum correction; Goyal et al. 2017, section 3, remark 1). The form `outside` needs
+        /// none.
+        #[serde(default = "defaults::yes", skip_serializing_if = "is_true")]
+        correction: bool,
     },
     /// AdamW (Loshchilov and Hutter 2019): decoupled decay lr * weight_decay * parameter.
     Adamw {
@@ -568,6 +817,360 @@ pub enum OptimizerConfig {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         weight_decay_roles: Option<Vec<Role>>,
     },
+    /// LARS (You et al. 2017): each parameter tensor's rate is multiplied by its trust ratio
+    /// trust_coefficient |p| / (|g| + weight_decay |p| + epsilon), and
+    /// v <- m v + lr ratio (g + weight_decay p); p <- p - v.
+    Lars {
+        /// Momentum m, in [0, 1).
+        #[serde(default = "defaults::momentum")]
+        momentum: f64,
+        /// Nesterov's form: p <- p - (m v + lr ratio (g + weight_decay p)).
+        #[serde(default)]
+        nesterov: bool,
+        /// Weight decay; part of the ratio and of the update.
+        #[serde(default)]
+        weight_decay: f64,
+        /// Roles that decay; default: all but biases and normalization.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        weight_decay_roles: Option<Vec<Role>>,
+        /// Trust coefficient.
+        #[serde(default = "defaults::trust_coefficient")]
+        trust_coefficient: f64,
+        /// Added to the denominator of the ratio.
+        #[serde(default)]
+        epsilon: f64,
+        /// The denominator: `"separate"` norms |g| + weight_decay |p| (the paper), or the `"joint"`
+        /// norm |g + weight_decay p| (optax).
+        #[serde(default)]
+        norms: RatioNorms,
+        /// Roles that have no ratio of their own (a ratio of 1); default: biases and normalization.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exclude_roles: Option<Vec<Role>>,
+        /// LARC: the tensor's rate is min(ratio, lr) in place of lr ratio.
+        #[serde(default)]
+        clip: bool,
+        /// As for momentum: multiply the velocity by lr_t/lr_(t-1) where the rate changes. The rate
+        /// stands inside the velocity in LARS. The paper does not.
+        #[serde(default)]
+        correction: bool,
+    },
+    /// LAMB (You et al. 2020): Adam's update u = m^ / (v^^(1/2) + epsilon) + weight_decay p,
+    /// multiplied for each parameter tensor by the trust ratio |p| / |u|.
+    Lamb {
+        /// Decay of the first moment.
+        #[serde(default = "defaults::beta1")]
+        beta1: f64,
+        /// Decay of the second moment.
+        #[serde(default = "defaults::beta2")]
+        beta2: f64,
+        /// Added to the root of the second moment.
+        #[serde(default = "defaults::lamb_epsilon")]
+        epsilon: f64,
+        /// Weight decay; part of the ratio and of the update.
+        #[serde(default)]
+        weight_decay: f64,
+        /// Roles that decay; default: all but biases and normalization.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        weight_decay_roles: Option<Vec<Role>>,
+        /// Roles that have no ratio of their own (a ratio of 1); default: none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exclude_roles: Option<Vec<Role>>,
+        /// Use min(ratio, 1).
+        #[serde(default)]
+        clip: bool,
+    },
+    /// Lion (Chen et al. 2023): c = b1 m + (1 - b1) g; p <- p - lr (sign c + weight_decay p);
+    /// m <- b2 m + (1 - b2) g.
+    Lion {
+        /// Weight of the momentum in the update.
+        #[serde(default = "defaults::beta1")]
+        beta1: f64,
+        /// Decay of the momentum.
+        #[serde(default = "defaults::lion_beta2")]
+        beta2: f64,
+        /// Decoupled weight decay.
+        #[serde(default)]
+        weight_decay: f64,
+        /// Roles that decay; default: all parameters.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        weight_decay_roles: Option<Vec<Role>>,
+    },
+}
+
+/// Where the learning rate stands in momentum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum MomentumForm {
+    /// v <- m v + g; p <- p - lr v (PyTorch). Nesterov: p <- p - lr (g + m v).
+    #[default]
+    Outside,
+    /// v <- m v + lr g; p <- p - v (Caffe, and Goyal's equation 10). Nesterov:
+    /// p <- p - (lr g + m v).
+    Inside,
+}
+
+impl MomentumForm {
+    fn is_outside(&self) -> bool {
+        *self == MomentumForm::Outside
+    }
+}
+
+/// The norms in the denominator of a trust ratio.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RatioNorms {
+    /// |g| + weight_decay |p|
+    #[default]
+    Separate,
+    /// |g + weight_decay p|
+    Joint,
+}
+
+/// How the momentum of `momentum`, `nesterov` or `lars` changes over a run; m is the optimizer's
+/// own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum MomentumSchedule {
+    /// m throughout.
+    Constant {},
+    /// m until the first of `epochs`, then one of `values` from each epoch on.
+    Step {
+        /// Epochs at which the momentum changes, rising.
+        epochs: Vec<f64>,
+        /// The momentum from each of them on.
+        values: Vec<f64>,
+    },
+    /// From `start` to m in a straight line over the first `epochs`.
+    Linear {
+        /// Momentum of the first update.
+        start: f64,
+        /// Length in epochs.
+        epochs: f64,
+    },
+    /// min(1 - 2^(-1 - log2(floor(t/250) + 1)), m) at update t (Sutskever et al. 2013).
+    Sutskever {},
+}
+
+impl MomentumSchedule {
+    fn is_constant(&self) -> bool {
+        *self == MomentumSchedule::Constant {}
+    }
+}
+
+impl Default for MomentumSchedule {
+    fn default() -> Self {
+        MomentumSchedule::Constant {}
+    }
+}
+
+/// `[batch]`: how the global batch changes over a run. A change alters nothing else: the order of
+/// the examples, the seeds, and the accounts of updates and examples go on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BatchConfig {
+    /// Who decides. Default: the batch stays that of `[train]`.
+    #[serde(default)]
+    pub controller: BatchController,
+    /// How a larger batch is made.
+    #[serde(default)]
+    pub growth: BatchGrowth,
+    /// Whether a change of the batch moves the learning rate. Default: `"rule"`, but `"none"` for
+    /// `smith`, which changes the batch in place of the rate, and `cabs`, which follows the rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coupling: Option<Coupling>,
+    /// Smallest global batch. Default: that of the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_batch: Option<usize>,
+    /// Largest global batch. Default: the training examples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_batch: Option<usize>,
+    /// Decide every this many updates. Default for controllers that measure gradients: 10.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every_steps: Option<u64>,
+    /// Decide each time this many epochs have passed. Default for `absa`: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every_epochs: Option<f64>,
+    /// Weight of the past in the averages of what is measured, in [0, 1): a <- s a + (1 - s) x,
+    /// corrected for its start. Averages come first, ratios of them after.
+    #[serde(
+        default = "defaults::smoothing",
+        skip_serializing_if = "defaults::is_smoothing"
+    )]
+    pub smoothing: f64,
+}
+
+impl Default for BatchConfig {
+    fn default() -> Self {
+        BatchConfig {
+            controller: BatchController::default(),
+            growth: BatchGrowth::default(),
+            coupling: None,
+            min_batch: None,
+            max_batch: None,
+            every_steps: None,
+            every_epochs: None,
+            smoothing: defaults::smoothing(),
+        }
+    }
+}
+
+impl BatchConfig {
+    pub(crate) fn is_default(&self) -> bool {
+        *self == BatchConfig::default()
+    }
+}
+
+/// How a larger batch is made. Shards of a worker are the local groups of batch normalization.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum BatchGrowth {
+    /// Larger shards: the workers stay, the local batch changes.
+    #[default]
+    Shards,
+    /// More workers: the local batch stays.
+    Workers,
+    /// Accumulation: workers and local batch stay, each update is the mean over several passes.
+    Accumulation,
+}
+
+/// Whether a change of the batch moves the learning rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Coupling {
+    /// `learning_rate.scaling` holds at every batch.
+    Rule,
+    /// The rate is that of the first batch.
+    None,
+}
+
+/// Who decides about the batch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum BatchController {
+    /// The batch of `[train]` throughout.
+    Constant {},
+    /// Given batches from given epochs on.
+    Schedule {
+        /// Pairs [epoch, global batch], epochs rising.
+        stages: Vec<[f64; 2]>,
+    },
+    /// Smith et al. 2017, "Don't decay the learning rate, increase the batch size": at each of
+    /// `epochs`, where the rate would have been divided by `factor`, the batch is multiplied by it up
+    /// to `batch.max_batch`, and the rate takes what is left of the factor.
+    Smith {
+        /// Epochs at which the rate would have been decayed, rising.
+        epochs: Vec<f64>,
+        /// What the rate would have been divided by.
+        #[serde(default = "defaults::smith_factor")]
+        factor: f64,
+        /// Start with rate and batch both multiplied by this ("increased initial learning rate").
+        #[serde(default = "defaults::one_f64")]
+        initial_factor: f64,
+        /// Start with this momentum in place of the optimizer's m, and the batch multiplied by
+        /// (1 - m)/(1 - momentum) ("increased momentum": B in proportion to lr/(1 - m)).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        momentum: Option<f64>,
+    },
+    /// ABSA (Yao et al. 2018, arXiv 1810.01021): the batch is multiplied by `factor` when the top
+    /// eigenvalue of the Hessian has fallen to `decrease` of its reference, or after
+    /// `patience_epochs` without a change; divided by it when the eigenvalue has risen to
+    /// `increase` of its reference. Part of each batch is moved along the sign of the gradient
+    /// (FGSM); that part is divided by `factor` at each growth.
+    Absa {
+        /// Factor of each change.
+        #[serde(default = "defaults::two")]
+        factor: f64,
+        /// The batch grows when the eigenvalue is at most this share of its reference, in (0, 1).
+        #[serde(default = "defaults::half")]
+        decrease: f64,
+        /// The batch shrinks when the eigenvalue is at least this multiple of its reference; an
+        /// addition to the published algorithm, which only grows. Leave it out to do as it does.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        increase: Option<f64>,
+        /// Epochs without a change after which the batch grows.
+        #[serde(default = "defaults::ten_f64")]
+        patience_epochs: f64,
+        /// Share of each batch that is adversarial at the start, in [0, 1].
+        #[serde(default = "defaults::adversarial_share")]
+        adversarial_share: f64,
+        /// Largest change of a feature of an adversarial example, in units of the standardized
+        /// features.
+        #[serde(default = "defaults::adversarial_epsilon")]
+        adversarial_epsilon: f64,
+        /// Share of the budget after which no example is adversarial.
+        #[serde(default = "defaults::half")]
+        adversarial_until: f64,
+        /// Training examples, fixed and seeded, of the Hessian.
+        #[serde(default = "defaults::curvature_examples")]
+        curvature_examples: usize,
+        /// Most Hessian-vector products of one decision.
+        #[serde(default = "defaults::power_iterations")]
+        power_iterations: usize,
+        /// Relative change of the eigenvalue at which it has converged, its residual |Hv - lambda v|
+        /// being at most the root of this share of it.
+        #[serde(default = "defaults::power_tolerance")]
+        tolerance: f64,
+    },
+    /// CABS (Balles et al. 2017): B = lr tr(Sigma) / loss.
+    Cabs {},
+    /// The norm test (Byrd et al. 2012): B = tr(Sigma) / (theta^2 |G|^2).
+    NormTest {
+        /// Accepted ratio of the gradient's standard error to its norm.
+        #[serde(default = "defaults::norm_theta")]
+        theta: f64,
+    },
+    /// The inner-product test (Bollapragada et al. 2018): B = Var(g_i'G) / (theta^2 |G|^4).
+    InnerProductTest {
+        /// Accepted ratio of the standard error of g'G to |G|^2.
+        #[serde(default = "defaults::inner_theta")]
+        theta: f64,
+        /// Also hold the part orthogonal to G within this multiple of |G| (the paper's nu; its
+        /// augmented test).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        orthogonality: Option<f64>,
+    },
+    /// B = (exchange_rate B_noise)^(1/2) with the Hessian-weighted noise scale
+    /// B_noise = tr(H Sigma)/(G'HG) (McCandlish et al. 2018).
+    NoiseScale {
+        /// Examples that are worth one update.
+        exchange_rate: f64,
+        /// Training examples, fixed and seeded, of the Hessian.
+        #[serde(default = "defaults::curvature_examples")]
+        curvature_examples: usize,
+    },
+    /// B = B_simple = tr(Sigma)/|G|^2 (McCandlish et al. 2018).
+    SimpleNoiseScale {},
+}
+
+impl Default for BatchController {
+    fn default() -> Self {
+        BatchController::Constant {}
+    }
+}
+
+impl BatchController {
+    /// The name in TOML and in tables.
+    pub fn name(&self) -> &'static str {
+        match self {
+            BatchController::Constant {} => "constant",
+            BatchController::Schedule { .. } => "schedule",
+            BatchController::Smith { .. } => "smith",
+            BatchController::Absa { .. } => "absa",
+            BatchController::Cabs {} => "cabs",
+            BatchController::NormTest { .. } => "norm-test",
+            BatchController::InnerProductTest { .. } => "inner-product-test",
+            BatchController::NoiseScale { .. } => "noise-scale",
+            BatchController::SimpleNoiseScale {} => "simple-noise-scale",
+        }
+    }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_true(value: &bool) -> bool {
+    *value
 }
 
 impl Default for OptimizerConfig {
@@ -576,6 +1179,8 @@ impl Default for OptimizerConfig {
             momentum: defaults::momentum(),
             weight_decay: 0.0,
             weight_decay_roles: None,
+            form: MomentumForm::Outside,
+            correction: true,
         }
     }
 }
@@ -612,6 +1217,76 @@ pub(crate) mod defaults {
     }
     pub(crate) fn one_u64() -> u64 {
         1
+    }
+    pub(crate) fn one_f64() -> f64 {
+        1.0
+    }
+    pub(crate) fn two() -> f64 {
+        2.0
+    }
+    pub(crate) fn half() -> f64 {
+        0.5
+    }
+    pub(crate) fn ten_f64() -> f64 {
+        10.0
+    }
+    pub(crate) fn channel_groups() -> usize {
+        8
+    }
+    pub(crate) fn statistics_rate() -> f64 {
+        0.1
+    }
+    pub(crate) fn averaging_decay() -> f64 {
+        0.999
+    }
+    pub(crate) fn wsd_decay_fraction() -> f64 {
+        0.2
+    }
+    pub(crate) fn cyclic_min() -> f64 {
+        0.1
+    }
+    pub(crate) fn trust_coefficient() -> f64 {
+        0.001
+    }
+    pub(crate) fn lamb_epsilon() -> f64 {
+        1e-6
+    }
+    pub(crate) fn lion_beta2() -> f64 {
+        0.99
+    }
+    pub(crate) fn smoothing() -> f64 {
+        0.9
+    }
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde passes a reference"
+    )]
+    pub(crate) fn is_smoothing(value: &f64) -> bool {
+        *value == smoothing()
+    }
+    pub(crate) fn smith_factor() -> f64 {
+        5.0
+    }
+    pub(crate) fn adversarial_share() -> f64 {
+        0.2
+    }
+    pub(crate) fn adversarial_epsilon() -> f64 {
+        0.005
+    }
+    pub(crate) fn curvature_examples() -> usize {
+        512
+    }
+    pub(crate) fn power_iterations() -> usize {
+        10
+    }
+    pub(crate) fn power_tolerance() -> f64 {
+        0.01
+    }
+    pub(crate) fn norm_theta() -> f64 {
+        0.5
+    }
+    pub(crate) fn inner_theta() -> f64 {
+        0.9
     }
     pub(crate) fn test_fraction() -> f64 {
         0.2

@@ -3,10 +3,12 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use burn::module::{ModuleMapper, ModuleVisitor, Param};
+use burn::module::{ModuleMapper, ModuleVisitor, Param, ParamId, Reparameterization};
 use burn::tensor::{DType, Device, Element, Gradients, Int, Tensor, TensorData};
 
 use super::network::{Forward, Network};
+use super::norm::host;
+use super::weight_norm::{Initialization, WeightNormalization};
 use crate::backend::{self, BackendError};
 use crate::objective::{
     Batch, GroupMoments, Layout, Objective, ObjectiveError, Point, Predictions, Role, Scalar,
@@ -62,6 +64,14 @@ pub enum ModelError {
         /// Its parameters.
         found: usize,
     },
+    /// Channels that do not divide into the groups of group normalization.
+    #[error("group normalization: {channels} channels do not divide into {groups} groups")]
+    Groups {
+        /// The channels.
+        channels: usize,
+        /// The groups.
+        groups: usize,
+    },
     /// The device cannot be used.
     #[error(transparent)]
     Backend(#[from] BackendError),
@@ -77,6 +87,8 @@ pub(super) struct Foreign {
     pub(super) transposed: bool,
     /// Inputs that feed one output of its layer.
     pub(super) fan_in: usize,
+    /// Where it is the scale g of a weight w = g v/|v|: the index of v.
+    scale_of: Option<usize>,
 }
 
 /// A burn module as an [`Objective`].
@@ -141,6 +153,30 @@ impl<M: Network> BurnObjective<M> {
         &self.network
     }
 
+    fn check_length<F>(&self, parameters: &[F]) -> Result<(), ObjectiveError> {
+        if parameters.len() == self.layout.len() {
+            return Ok(());
+        }
+        Err(ObjectiveError::Shape {
+            what: "parameter vector".to_owned(),
+            expected: self.layout.len().to_string(),
+            found: parameters.len().to_string(),
+        })
+    }
+
+    /// The parameters on the device, one tensor each.
+    fn tensors<F: BurnScalar>(&self, parameters: &[F]) -> Vec<Tensor<1>> {
+        self.layout
+            .parameters
+            .iter()
+            .map(|p| {
+                let values = parameters[p.range.clone()].to_vec();
+                let data = TensorData::new(values, [p.range.len()]);
+                Tensor::from_data(data, (&self.device, F::DTYPE))
+            })
+            .collect()
+    }
+
     fn guard<R>(&self, work: impl FnOnce() -> R) -> Result<R, ObjectiveError> {
         catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
             let message = panic_message(payload.as_ref());
@@ -193,6 +229,12 @@ impl ModuleVisitor for Inspector {
         self.path.push(name.to_owned());
         self.containers.push(container_type.to_owned());
         match container_type {
+            // The parameter before is the v of w = g v/|v|; PyTorch calls it so.
+            "Reparameterization" if name == WeightNormalization::NAME => {
+                if let Some(v) = self.layout.parameters.last_mut() {
+                    v.name.push_str("_v");
+                }
+            }
             "Struct:BatchNorm" => self.refuse(
                 "BatchNorm",
                 "running statistics by thread",
@@ -222,6 +264,22 @@ impl ModuleVisitor for Inspector {
             .rev()
             .find_map(|c| c.strip_prefix("Struct:"))
             .unwrap_or_default();
+        if layer == "WeightNormalization"
+            && let Some(v) = self.layout.parameters.last()
+        {
+            let index = self.layout.parameters.len() - 1;
+            let name = format!("{}_g", v.name.strip_suffix("_v").unwrap_or(&v.name));
+            // One value a unit, in the shape that broadcasts over v.
+            let mut own = vec![1; v.shape.len()];
+            own[usize::from(v.shape.len() == 2)] = shape[0];
+            let of_v = self.foreign[index];
+            self.foreign.push(Foreign {
+                scale_of: Some(index),
+                ..of_v
+            });
+            self.layout.push(name, &own, Role::NormalizationScale);
+            return;
+        }
         let field = self.path.last().map_or("", String::as_str);
         let normalization = layer.contains("Norm");
         let role = match field {
@@ -245,7 +303,14 @@ impl ModuleVisitor for Inspector {
                 _ => shape.iter().product(),
             };
         }
-        let mut name = self.path.clone();
+        // The kind of a normalizer has no part in the names of its parameters.
+        let mut name: Vec<String> = self
+            .path
+            .iter()
+            .zip(&self.containers)
+            .filter(|(_, container)| *container != "Enum:Normalizer")
+            .map(|(part, _)| part.clone())
+            .collect();
         if let Some(last) = name.last_mut() {
             match last.as_str() {
                 "gamma" => "weight".clone_into(last),
@@ -256,16 +321,26 @@ impl ModuleVisitor for Inspector {
         self.foreign.push(Foreign {
             transposed,
             fan_in: self.layer_fan_in,
+            scale_of: None,
         });
         self.layout.push(name.join("."), &shape, role);
     }
 }
 
-/// Puts the tensors of a point into a module, as autodiff leaves of its own where asked.
+/// By what a pass is differentiated.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum By {
+    Nothing,
+    Parameters,
+    Features,
+}
+
+/// Puts the tensors of a point into a module, as autodiff leaves of its own where they are what
+/// the pass is differentiated by.
 struct Fill<'a> {
     tensors: &'a [Tensor<1>],
     next: usize,
-    differentiate: bool,
+    by: By,
 }
 
 impl ModuleMapper for Fill<'_> {
@@ -273,8 +348,10 @@ impl ModuleMapper for Fill<'_> {
         let shape = param.lazy_shape();
         let mut tensor: Tensor<D> = self.tensors[self.next].clone().reshape(shape);
         self.next += 1;
-        if self.differentiate {
-            tensor = tensor.autodiff().require_grad();
+        match self.by {
+            By::Nothing => {}
+            By::Parameters => tensor = tensor.autodiff().require_grad(),
+            By::Features => tensor = tensor.autodiff(),
         }
         Param::initialized(param.id, tensor)
     }
@@ -317,16 +394,75 @@ impl<M: Network, F: BurnScalar> Objective<F> for BurnObjective<M> {
         &self.layout
     }
 
+    /// Each parameter is drawn from a stream of its own. The scales of weight normalization are
+    /// not drawn and do not count, so that a model starts from the same weights with and without.
     fn initial(&self, seed: u64) -> Vec<F> {
-        let mut values = Vec::with_capacity(self.layout.len());
-        for (i, parameter) in self.layout.parameters.iter().enumerate() {
-            let mut stream = Stream::new(seed, "initial-weights", i as u64);
+        let mut values: Vec<F> = Vec::with_capacity(self.layout.len());
+        let mut drawn = 0;
+        for (parameter, foreign) in self.layout.parameters.iter().zip(&self.foreign) {
+            if let Some(v) = foreign.scale_of {
+                let v = &self.layout.parameters[v];
+                let norms = norms(&values[v.range.clone()], &v.shape);
+                values.extend(norms.into_iter().map(F::from_f64));
+                continue;
+            }
+            let mut stream = Stream::new(seed, "initial-weights", drawn);
+            drawn += 1;
             let own = self
                 .network
-                .initialize(parameter, self.foreign[i].fan_in, &mut stream);
+                .initialize(parameter, foreign.fan_in, &mut stream);
             values.extend(own.into_iter().map(F::from_f64));
         }
         values
+    }
+
+    fn needs_data_initialization(&self) -> bool {
+        self.network.needs_data_initialization()
+    }
+
+    fn initialize_from(&self, parameters: &mut [F], batch: Batch<F>) -> Result<(), ObjectiveError> {
+        if !self.network.needs_data_initialization() {
+            return Ok(());
+        }
+        self.check_length(parameters)?;
+        let point = BurnPoint {
+            objective: self,
+            tensors: self.guard(|| self.tensors(parameters))?,
+        };
+        point.check(&batch, StatisticsMode::Batch)?;
+        let examples = batch.len();
+        let (network, initialization) = self.guard(|| {
+            let passed = point.forward(
+                batch,
+                StatisticsMode::Batch,
+                Pass {
+                    initialize: true,
+                    ..Pass::default()
+                },
+            );
+            (passed.network, passed.initialization)
+        })?;
+        let mut ids = Ids::default();
+        network.visit(&mut ids);
+        let parameter = |id| {
+            let index = ids.0.iter().position(|own| *own == id);
+            index.map(|index| &self.layout.parameters[index])
+        };
+        if let Some(constant) = initialization.constant {
+            return Err(ObjectiveError::ConstantUnit {
+                parameter: parameter(constant).map_or_else(String::new, |p| p.name.clone()),
+                examples,
+            });
+        }
+        for (id, values) in initialization.values {
+            if let Some(parameter) = parameter(id) {
+                let slots = &mut parameters[parameter.range.clone()];
+                for (slot, value) in slots.iter_mut().zip(values) {
+                    *slot = F::from_f64(value);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn has_batch_statistics(&self) -> bool {
@@ -347,29 +483,68 @@ impl<M: Network, F: BurnScalar> Objective<F> for BurnObjective<M> {
     }
 
     fn at<'a>(&'a self, parameters: &[F]) -> Result<Box<dyn Point<F> + 'a>, ObjectiveError> {
-        if parameters.len() != self.layout.len() {
-            return Err(ObjectiveError::Shape {
-                what: "parameter vector".to_owned(),
-                expected: self.layout.len().to_string(),
-                found: parameters.len().to_string(),
-            });
-        }
-        let tensors = self.guard(|| {
-            self.layout
-                .parameters
-                .iter()
-                .map(|p| {
-                    let values = parameters[p.range.clone()].to_vec();
-                    let data = TensorData::new(values, [p.range.len()]);
-                    Tensor::from_data(data, (&self.device, F::DTYPE))
-                })
-                .collect()
-        })?;
+        self.check_length(parameters)?;
+        let tensors = self.guard(|| self.tensors(parameters))?;
         Ok(Box::new(BurnPoint {
             objective: self,
             tensors,
         }))
     }
+}
+
+/// |v| of each output unit of a weight: a dense one [inputs, outputs], or a kernel
+/// [outputs, ...].
+fn norms<F: Scalar>(v: &[F], shape: &[usize]) -> Vec<f64> {
+    let square = |value: &F| value.to_f64().powi(2);
+    let squares: Vec<f64> = match *shape {
+        [_, outputs] => (0..outputs)
+            .map(|unit| v.iter().skip(unit).step_by(outputs).map(square).sum())
+            .collect(),
+        _ => v
+            .chunks_exact(v.len() / shape[0])
+            .map(|unit| unit.iter().map(square).sum())
+            .collect(),
+    };
+    squares.into_iter().map(f64::sqrt).collect()
+}
+
+/// The ids of a module's parameters, in the order of the layout.
+#[derive(Default)]
+struct Ids(Vec<ParamId>);
+
+impl ModuleVisitor for Ids {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        self.0.push(param.id);
+    }
+}
+
+/// What a forward pass is for.
+#[derive(Debug, Clone, Copy)]
+struct Pass {
+    by: By,
+    record: bool,
+    initialize: bool,
+}
+
+impl Default for Pass {
+    fn default() -> Self {
+        Self {
+            by: By::Nothing,
+            record: false,
+            initialize: false,
+        }
+    }
+}
+
+/// What a forward pass gave.
+struct Passed<M> {
+    network: M,
+    /// The features, where the pass is differentiated by them.
+    features: Option<Tensor<2>>,
+    outputs: Tensor<2>,
+    labels: Tensor<1, Int>,
+    moments: Vec<GroupMoments>,
+    initialization: Initialization,
 }
 
 struct BurnPoint<'a, M> {
@@ -378,11 +553,11 @@ struct BurnPoint<'a, M> {
 }
 
 impl<M: Network> BurnPoint<'_, M> {
-    fn network(&self, differentiate: bool) -> M {
+    fn network(&self, by: By) -> M {
         let mut fill = Fill {
             tensors: &self.tensors,
             next: 0,
-            differentiate,
+            by,
         };
         self.objective.network.clone().map(&mut fill)
     }
@@ -400,28 +575,40 @@ impl<M: Network> BurnPoint<'_, M> {
         if grouped && batch.groups.iter().any(|&g| g < 2) {
             return Err(ObjectiveError::GroupOfOne);
         }
+        let grouped_examples: usize = batch.groups.iter().sum();
+        if grouped && grouped_examples != batch.len() {
+            return Err(ObjectiveError::Shape {
+                what: "groups of the batch".to_owned(),
+                expected: format!("{} examples in all", batch.len()),
+                found: grouped_examples.to_string(),
+            });
+        }
         Ok(())
     }
 
-    /// Runs the network; returns it with its outputs, the labels, and the recorded moments.
+    /// Runs the network.
     fn forward<F: BurnScalar>(
         &self,
         batch: Batch<F>,
         mode: StatisticsMode<'_>,
-        differentiate: bool,
-        record: bool,
-    ) -> (M, Tensor<2>, Tensor<1, Int>, Vec<GroupMoments>) {
+        what: Pass,
+    ) -> Passed<M> {
         let objective = self.objective;
-        let network = self.network(differentiate);
-        let device = if differentiate {
-            objective.device.clone().autodiff()
-        } else {
+        let network = self.network(what.by);
+        let device = if what.by == By::Nothing {
             objective.device.clone()
+        } else {
+            objective.device.clone().autodiff()
         };
         let n = batch.len();
         let width = batch.features.len() / n;
         let data = TensorData::new(batch.features, [n, width]);
-        let input = Tensor::<2>::from_data(data, (&device, F::DTYPE));
+        let mut input = Tensor::<2>::from_data(data, (&device, F::DTYPE));
+        let mut features = None;
+        if what.by == By::Features {
+            input = input.require_grad();
+            features = Some(input.clone());
+        }
         let labels: Vec<i32> = batch.labels.iter().map(|&l| l.cast_signed()).collect();
         let labels = Tensor::<1, Int>::from_data(TensorData::new(labels, [n]), &device);
         let mut pass = Forward {
@@ -429,10 +616,47 @@ impl<M: Network> BurnPoint<'_, M> {
             groups: &batch.groups,
             mode,
             next_layer: 0,
-            record: record.then(Vec::new),
+            record: what.record.then(Vec::new),
+            initialization: what.initialize.then(Initialization::default),
         };
         let outputs = network.forward(input, &mut pass);
-        (network, outputs, labels, pass.record.unwrap_or_default())
+        Passed {
+            network,
+            features,
+            outputs,
+            labels,
+            moments: pass.record.unwrap_or_default(),
+            initialization: pass.initialization.unwrap_or_default(),
+        }
+    }
+
+    fn differentiate<F: BurnScalar>(
+        &self,
+        batch: Batch<F>,
+        mode: StatisticsMode<'_>,
+        weight: F,
+        gradient: &mut [F],
+        record: bool,
+    ) -> Result<(f64, Vec<GroupMoments>), ObjectiveError> {
+        self.check(&batch, mode)?;
+        self.objective.guard(|| {
+            let what = Pass {
+                by: By::Parameters,
+                record,
+                ..Pass::default()
+            };
+            let passed = self.forward(batch, mode, what);
+            let loss = passed.network.losses(passed.outputs, passed.labels).mean();
+            let gradients = loss.backward();
+            passed.network.visit(&mut Collect {
+                gradients,
+                layout: &self.objective.layout,
+                next: 0,
+                weight,
+                output: gradient,
+            });
+            (loss.into_scalar::<F>().to_f64(), passed.moments)
+        })
     }
 }
 
@@ -444,18 +668,42 @@ impl<M: Network, F: BurnScalar> Point<F> for BurnPoint<'_, M> {
         weight: F,
         gradient: &mut [F],
     ) -> Result<f64, ObjectiveError> {
+        let (loss, _) = self.differentiate(batch, mode, weight, gradient, false)?;
+        Ok(loss)
+    }
+
+    fn gradient_and_moments(
+        &self,
+        batch: Batch<F>,
+        mode: StatisticsMode<'_>,
+        weight: F,
+        gradient: &mut [F],
+    ) -> Result<(f64, Vec<GroupMoments>), ObjectiveError> {
+        self.differentiate(batch, mode, weight, gradient, true)
+    }
+
+    fn input_gradient(
+        &self,
+        batch: Batch<F>,
+        mode: StatisticsMode<'_>,
+        gradient: &mut Vec<F>,
+    ) -> Result<f64, ObjectiveError> {
         self.check(&batch, mode)?;
+        let length = batch.features.len();
         self.objective.guard(|| {
-            let (network, outputs, labels, _) = self.forward(batch, mode, true, false);
-            let loss = network.losses(outputs, labels).mean();
+            let what = Pass {
+                by: By::Features,
+                ..Pass::default()
+            };
+            let passed = self.forward(batch, mode, what);
+            let loss = passed.network.losses(passed.outputs, passed.labels).sum();
             let gradients = loss.backward();
-            network.visit(&mut Collect {
-                gradients,
-                layout: &self.objective.layout,
-                next: 0,
-                weight,
-                output: gradient,
-            });
+            gradient.clear();
+            match passed.features.and_then(|f| f.grad(&gradients)) {
+                Some(own) => gradient.extend(own.into_data().iter::<F>()),
+                // The losses do not depend on the features.
+                None => gradient.resize(length, F::ZERO),
+            }
             loss.into_scalar::<F>().to_f64()
         })
     }
@@ -468,15 +716,10 @@ impl<M: Network, F: BurnScalar> Point<F> for BurnPoint<'_, M> {
         self.check(&batch, mode)?;
         self.objective.guard(|| {
             let n = batch.len();
-            let (network, outputs, labels, _) = self.forward(batch, mode, false, false);
-            let data = outputs.clone().into_data();
-            let scores: Vec<f64> = data.iter::<f64>().collect();
+            let passed = self.forward(batch, mode, Pass::default());
+            let scores = host(passed.outputs.clone());
             let classes = scores.chunks_exact(scores.len() / n).map(largest).collect();
-            let losses = network
-                .losses(outputs, labels)
-                .into_data()
-                .iter::<f64>()
-                .collect();
+            let losses = host(passed.network.losses(passed.outputs, passed.labels));
             Predictions { losses, classes }
         })
     }
@@ -486,8 +729,13 @@ impl<M: Network, F: BurnScalar> Point<F> for BurnPoint<'_, M> {
             return Ok(Vec::new());
         }
         self.check(&batch, StatisticsMode::Batch)?;
-        self.objective
-            .guard(|| self.forward(batch, StatisticsMode::Batch, false, true).3)
+        self.objective.guard(|| {
+            let what = Pass {
+                record: true,
+                ..Pass::default()
+            };
+            self.forward(batch, StatisticsMode::Batch, what).moments
+        })
     }
 }
 

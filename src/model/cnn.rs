@@ -8,29 +8,42 @@ use burn::tensor::module::max_pool2d;
 use burn::tensor::ops::MaxPoolOptions;
 use burn::tensor::{Device, Tensor};
 
-use super::network::{Forward, Network};
+use super::network::{Forward, Network, data_dependent, default_initialization, initial_direction};
+use super::{ModelError, Normalizer, weight_normalized};
+use crate::config::Normalization;
+use crate::objective::Parameter;
+use crate::rng::Stream;
 
 /// Two 5x5 convolutions (stride 1, zero padding that keeps the size), each followed by ReLU and
 /// 2x2 max pooling, a dense layer with ReLU, and a dense output layer (Shallue et al. 2018,
 /// arXiv 1811.03600, appendix B: "Simple CNN", 32 and 64 channels, 1024 units). PyTorch names:
 /// `conv1`, `conv2`, `dense1`, `dense2`; features are flattened in (channel, row, column) order.
+/// With normalization, `norms.0` to `norms.2` lie behind the first three, before ReLU and pooling.
+/// All layers keep their biases under any normalization.
 #[derive(Module, Debug)]
 pub struct SimpleCnn {
     conv1: Conv2d,
     conv2: Conv2d,
     dense1: Linear,
     dense2: Linear,
+    norms: Vec<Normalizer>,
+    #[module(skip)]
+    normalization: Normalization,
 }
 
 impl SimpleCnn {
     /// A model for images of `shape` [channels, height, width], at least 4 pixels high and wide.
+    ///
+    /// # Errors
+    /// If a width does not divide into the groups of group normalization.
     pub fn new(
         shape: [usize; 3],
         channels: [usize; 2],
         dense: usize,
         classes: usize,
+        normalization: Normalization,
         device: &Device,
-    ) -> Self {
+    ) -> Result<Self, ModelError> {
         let convolution = |from: usize, to: usize| {
             Conv2dConfig::new([from, to], [5, 5])
                 .with_padding(PaddingConfig2d::Explicit(2, 2, 2, 2))
@@ -38,11 +51,38 @@ impl SimpleCnn {
         };
         let [depth, height, width] = shape;
         let flat = channels[1] * (height / 2 / 2) * (width / 2 / 2);
-        Self {
+        let mut norms = Vec::new();
+        for (i, width) in [channels[0], channels[1], dense].into_iter().enumerate() {
+            norms.extend(Normalizer::new(
+                normalization,
+                format!("norms.{i}"),
+                width,
+                device,
+            )?);
+        }
+        let model = Self {
             conv1: convolution(depth, channels[0]),
             conv2: convolution(channels[0], channels[1]),
             dense1: LinearConfig::new(flat, dense).init(device),
             dense2: LinearConfig::new(dense, classes).init(device),
+            norms,
+            normalization,
+        };
+        Ok(match normalization {
+            Normalization::Weight { .. } => weight_normalized(model),
+            _ => model,
+        })
+    }
+
+    fn normalize<const D: usize>(
+        &self,
+        index: usize,
+        hidden: Tensor<D>,
+        pass: &mut Forward<'_>,
+    ) -> Tensor<D> {
+        match self.norms.get(index) {
+            None => hidden,
+            Some(norm) => norm.forward(hidden, pass),
         }
     }
 }
@@ -54,9 +94,22 @@ fn pool(input: Tensor<4>) -> Tensor<4> {
 impl Network for SimpleCnn {
     fn forward(&self, input: Tensor<2>, pass: &mut Forward<'_>) -> Tensor<2> {
         // ReLU and max pooling commute; after pooling ReLU has a quarter of the work.
-        let hidden = relu(pool(self.conv1.forward(pass.image(input))));
-        let hidden = relu(pool(self.conv2.forward(hidden)));
-        let hidden = relu(self.dense1.forward(hidden.flatten(1, 3)));
-        self.dense2.forward(hidden)
+        let image = pass.image(input);
+        let hidden = pass.convolution(&self.conv1, image);
+        let hidden = relu(pool(self.normalize(0, hidden, pass)));
+        let hidden = pass.convolution(&self.conv2, hidden);
+        let hidden = relu(pool(self.normalize(1, hidden, pass)));
+        let hidden = pass.dense(&self.dense1, hidden.flatten(1, 3));
+        let hidden = relu(self.normalize(2, hidden, pass));
+        pass.dense(&self.dense2, hidden)
+    }
+
+    fn initialize(&self, parameter: &Parameter, fan_in: usize, stream: &mut Stream) -> Vec<f64> {
+        initial_direction(self.normalization, parameter, stream)
+            .unwrap_or_else(|| default_initialization(parameter, fan_in, stream))
+    }
+
+    fn needs_data_initialization(&self) -> bool {
+        data_dependent(self.normalization)
     }
 }

@@ -5,8 +5,11 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::activation::{relu, tanh};
 use burn::tensor::{Device, Tensor};
 
-use super::network::{Forward, Network};
-use crate::config::Activation;
+use super::network::{Forward, Network, data_dependent, default_initialization, initial_direction};
+use super::{ModelError, Normalizer, weight_normalized};
+use crate::config::{Activation, Normalization};
+use crate::objective::Parameter;
+use crate::rng::Stream;
 
 /// Softmax regression: logits = x W + b. PyTorch name: `linear`.
 #[derive(Module, Debug)]
@@ -29,46 +32,84 @@ impl Network for SoftmaxRegression {
     }
 }
 
-/// Multilayer perceptron: dense layers with an activation between them. PyTorch names:
-/// `layers.0`, `layers.1`, ...
+/// Multilayer perceptron: dense layers with an activation between them, and where asked a
+/// normalization before each activation. PyTorch names: `layers.0`, `layers.1`, ...; `norms.0`
+/// behind `layers.0`, and so on. Dense layers keep their biases under any normalization.
 #[derive(Module, Debug)]
 pub struct Mlp {
     layers: Vec<Linear>,
+    norms: Vec<Normalizer>,
     #[module(skip)]
     activation: Activation,
+    #[module(skip)]
+    normalization: Normalization,
 }
 
 impl Mlp {
     /// A model with hidden layers of these widths.
+    ///
+    /// # Errors
+    /// If a width does not divide into the groups of group normalization.
     pub fn new(
         features: usize,
         widths: &[usize],
         classes: usize,
         activation: Activation,
+        normalization: Normalization,
         device: &Device,
-    ) -> Self {
+    ) -> Result<Self, ModelError> {
         let inputs = std::iter::once(features).chain(widths.iter().copied());
         let outputs = widths.iter().copied().chain(std::iter::once(classes));
         let layers = inputs
             .zip(outputs)
             .map(|(i, o)| LinearConfig::new(i, o).init(device))
             .collect();
-        Self { layers, activation }
+        let mut norms = Vec::new();
+        for (i, &width) in widths.iter().enumerate() {
+            norms.extend(Normalizer::new(
+                normalization,
+                format!("norms.{i}"),
+                width,
+                device,
+            )?);
+        }
+        let model = Self {
+            layers,
+            norms,
+            activation,
+            normalization,
+        };
+        Ok(match normalization {
+            Normalization::Weight { .. } => weight_normalized(model),
+            _ => model,
+        })
     }
 }
 
 impl Network for Mlp {
-    fn forward(&self, input: Tensor<2>, _pass: &mut Forward<'_>) -> Tensor<2> {
+    fn forward(&self, input: Tensor<2>, pass: &mut Forward<'_>) -> Tensor<2> {
         let mut hidden = input;
         for (i, layer) in self.layers.iter().enumerate() {
             if i > 0 {
+                if let Some(norm) = self.norms.get(i - 1) {
+                    hidden = norm.forward(hidden, pass);
+                }
                 hidden = match self.activation {
                     Activation::Relu => relu(hidden),
                     Activation::Tanh => tanh(hidden),
                 };
             }
-            hidden = layer.forward(hidden);
+            hidden = pass.dense(layer, hidden);
         }
         hidden
+    }
+
+    fn initialize(&self, parameter: &Parameter, fan_in: usize, stream: &mut Stream) -> Vec<f64> {
+        initial_direction(self.normalization, parameter, stream)
+            .unwrap_or_else(|| default_initialization(parameter, fan_in, stream))
+    }
+
+    fn needs_data_initialization(&self) -> bool {
+        data_dependent(self.normalization)
     }
 }

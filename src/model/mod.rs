@@ -10,12 +10,14 @@ mod network;
 mod norm;
 mod registry;
 mod resnet;
+mod weight_norm;
 pub mod weights;
 
 pub use burn_objective::{BurnObjective, BurnScalar, ModelError};
 pub use cnn::SimpleCnn;
 pub use mlp::{Mlp, SoftmaxRegression};
 pub use network::{Forward, Network};
-pub use norm::BatchNormalization;
+pub use norm::{BatchNormalization, GroupNormalization, Normalizer};
 pub use registry::{AnyObjective, BuildContext, BuildError, Registry};
 pub use resnet::CifarResnet;
+pub use weight_norm::weight_normalized;

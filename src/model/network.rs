@@ -1,9 +1,13 @@
 //! The trait by which a burn module becomes trainable here.
 
 use burn::module::Module;
+use burn::nn::Linear;
+use burn::nn::conv::Conv2d;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor};
 
+use super::weight_norm::Initialization;
+use crate::config::Normalization;
 use crate::objective::{GroupMoments, Parameter, Role, StatisticsMode};
 use crate::rng::Stream;
 
@@ -14,7 +18,9 @@ use crate::rng::Stream;
 ///
 /// What a module must not do: keep state between calls, or draw random numbers from burn.
 /// burn's `BatchNorm` and `Dropout` do, so a module that holds one is refused; use
-/// [`BatchNormalization`](super::BatchNormalization).
+/// [`BatchNormalization`](super::BatchNormalization), or [`Normalizer`](super::Normalizer) for
+/// the kind that an option names. [`weight_normalized`](super::weight_normalized) gives a module
+/// weight normalization.
 pub trait Network: Module + Sync + 'static {
     /// Outputs (logits) of shape [examples, outputs] for features of shape [examples, features].
     /// [`Forward::image`] reshapes features to [examples, channels, height, width].
@@ -36,6 +42,42 @@ pub trait Network: Module + Sync + 'static {
     fn initialize(&self, parameter: &Parameter, fan_in: usize, stream: &mut Stream) -> Vec<f64> {
         default_initialization(parameter, fan_in, stream)
     }
+
+    /// Whether training starts with data-dependent initialization: see
+    /// [`weight_normalized`](super::weight_normalized). Default: no.
+    fn needs_data_initialization(&self) -> bool {
+        false
+    }
+}
+
+/// Initial v of Salimans and Kingma 2016, section 3, for data-dependent initialization: normal
+/// with this standard deviation.
+const DIRECTION_DEVIATION: f64 = 0.05;
+
+/// Whether `normalization` asks for data-dependent initialization.
+pub(super) fn data_dependent(normalization: Normalization) -> bool {
+    matches!(
+        normalization,
+        Normalization::Weight {
+            data_dependent: true
+        }
+    )
+}
+
+/// That v, where `normalization` asks for it and the parameter is one.
+pub(super) fn initial_direction(
+    normalization: Normalization,
+    parameter: &Parameter,
+    stream: &mut Stream,
+) -> Option<Vec<f64>> {
+    let direction =
+        data_dependent(normalization) && matches!(parameter.role, Role::Dense | Role::Convolution);
+    direction.then(|| {
+        let values = parameter.range.clone();
+        values
+            .map(|_| DIRECTION_DEVIATION * stream.normal())
+            .collect()
+    })
 }
 
 /// See [`Network::initialize`].
@@ -67,6 +109,7 @@ pub struct Forward<'a> {
     pub(super) mode: StatisticsMode<'a>,
     pub(super) next_layer: usize,
     pub(super) record: Option<Vec<GroupMoments>>,
+    pub(super) initialization: Option<Initialization>,
 }
 
 impl Forward<'_> {
@@ -84,5 +127,22 @@ impl Forward<'_> {
             _ => [1, 1, features],
         };
         input.reshape([examples, channels, height, width])
+    }
+
+    /// `layer.forward(input)`. Where the pass is that of data-dependent initialization and the
+    /// layer is weight-normalized, with the scale and bias that the input gives.
+    pub fn dense(&mut self, layer: &Linear, input: Tensor<2>) -> Tensor<2> {
+        match &mut self.initialization {
+            None => layer.forward(input),
+            Some(initialization) => initialization.dense(layer, input),
+        }
+    }
+
+    /// `layer.forward(input)`, as [`Forward::dense`].
+    pub fn convolution(&mut self, layer: &Conv2d, input: Tensor<4>) -> Tensor<4> {
+        match &mut self.initialization {
+            None => layer.forward(input),
+            Some(initialization) => initialization.convolution(layer, input),
+        }
     }
 }

@@ -112,6 +112,19 @@ pub enum BuildError {
         /// Its shape.
         shape: Vec<usize>,
     },
+    /// Channels that do not divide into the groups of group normalization.
+    #[error(
+        "{key}: found {groups}, but a normalized layer has {channels} channels\n\
+         hint: use a number of groups that divides the channels of every normalized layer"
+    )]
+    Groups {
+        /// The key that gives the number of groups.
+        key: String,
+        /// The groups.
+        groups: usize,
+        /// The channels.
+        channels: usize,
+    },
     /// The module was refused.
     #[error(transparent)]
     Model(#[from] ModelError),
@@ -129,6 +142,18 @@ pub enum BuildError {
 }
 
 impl BuildError {
+    /// Names the key of a built-in model whose number of groups does not fit.
+    fn of(model: &'static str) -> impl Fn(ModelError) -> Self {
+        move |error| match error {
+            ModelError::Groups { channels, groups } => Self::Groups {
+                key: format!("model.{model}.normalization.group.groups"),
+                groups,
+                channels,
+            },
+            other => Self::Model(other),
+        }
+    }
+
     fn option(name: &str, expected: &'static str, found: &Value) -> Self {
         Self::Option {
             name: name.to_owned(),
@@ -226,20 +251,58 @@ impl Registry {
                 let network = SoftmaxRegression::new(features, data.classes, &device);
                 Box::new(BurnObjective::new(network, &data.shape, device_name)?)
             }
-            ModelConfig::Mlp { widths, activation } => {
-                let network = Mlp::new(features, widths, data.classes, *activation, &device);
+            ModelConfig::Mlp {
+                widths,
+                activation,
+                normalization,
+            } => {
+                let network = Mlp::new(
+                    features,
+                    widths,
+                    data.classes,
+                    *activation,
+                    *normalization,
+                    &device,
+                )
+                .map_err(BuildError::of("mlp"))?;
                 Box::new(BurnObjective::new(network, &data.shape, device_name)?)
             }
-            ModelConfig::SimpleCnn { channels, dense } => {
+            ModelConfig::SimpleCnn {
+                channels,
+                dense,
+                normalization,
+            } => {
                 let shape = image(4)
                     .ok_or_else(|| mismatch("simple-cnn", "images of at least 4x4 pixels"))?;
-                let network = SimpleCnn::new(shape, *channels, *dense, data.classes, &device);
+                let network = SimpleCnn::new(
+                    shape,
+                    *channels,
+                    *dense,
+                    data.classes,
+                    *normalization,
+                    &device,
+                )
+                .map_err(BuildError::of("simple-cnn"))?;
                 Box::new(BurnObjective::new(network, &data.shape, device_name)?)
             }
-            ModelConfig::Resnet { depth, width } => {
+            ModelConfig::Resnet {
+                depth,
+                width,
+                normalization,
+                zero_gamma,
+            } => {
                 let [channels, _, _] =
                     image(4).ok_or_else(|| mismatch("resnet", "images of at least 4x4 pixels"))?;
-                let network = CifarResnet::new(channels, *depth, *width, data.classes, &device);
+                let network = CifarResnet::new(
+                    channels,
+                    *depth,
+                    *width,
+                    data.classes,
+                    *normalization,
+                    *zero_gamma,
+                    &device,
+                )
+                .map_err(BuildError::of("resnet"))?;
                 Box::new(BurnObjective::new(network, &data.shape, device_name)?)
             }
             ModelConfig::NoisyQuadratic {} => {

@@ -6,8 +6,9 @@ use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 
-use super::network::{Forward, Network, default_initialization};
-use super::norm::BatchNormalization;
+use super::network::{Forward, Network, data_dependent, default_initialization, initial_direction};
+use super::{ModelError, Normalizer, weight_normalized};
+use crate::config::Normalization;
 use crate::objective::{Parameter, Role};
 use crate::rng::Stream;
 
@@ -15,49 +16,97 @@ use crate::rng::Stream;
 /// convolution, three stages of k basic blocks with w, 2w and 4w channels, the later two starting
 /// with stride 2, global average pooling and a dense layer. Shortcuts have no parameters (option
 /// A): stride-2 subsampling, and zero channels added, half before and half after.
-/// PyTorch names: `conv1`, `bn1`, `layer1.0.conv1`, `layer1.0.bn1`, ..., `linear`.
+/// PyTorch names: `conv1`, `bn1`, `layer1.0.conv1`, `layer1.0.bn1`, ..., `linear`; `bn1` and
+/// `bn2` whatever the kind of normalization. Convolutions have biases only where no normalization
+/// layer follows them: without normalization, and with weight normalization.
 #[derive(Module, Debug)]
 pub struct CifarResnet {
     conv1: Conv2d,
-    bn1: BatchNormalization,
+    bn1: Option<Normalizer>,
     layer1: Vec<BasicBlock>,
     layer2: Vec<BasicBlock>,
     layer3: Vec<BasicBlock>,
     linear: Linear,
+    #[module(skip)]
+    normalization: Normalization,
+    #[module(skip)]
+    zero_gamma: bool,
 }
 
 #[derive(Module, Debug)]
 struct BasicBlock {
     conv1: Conv2d,
-    bn1: BatchNormalization,
+    bn1: Option<Normalizer>,
     conv2: Conv2d,
-    bn2: BatchNormalization,
+    bn2: Option<Normalizer>,
     #[module(skip)]
     stride: usize,
 }
 
-fn convolution(from: usize, to: usize, stride: usize, device: &Device) -> Conv2d {
-    Conv2dConfig::new([from, to], [3, 3])
-        .with_stride([stride, stride])
-        .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
-        .with_bias(false)
-        .init(device)
+/// Makes convolutions and what follows them.
+struct Maker<'a> {
+    normalization: Normalization,
+    device: &'a Device,
+}
+
+impl Maker<'_> {
+    /// A 3x3 convolution; with a bias if no shift follows it.
+    fn convolution(&self, from: usize, to: usize, stride: usize) -> Conv2d {
+        let bias = matches!(
+            self.normalization,
+            Normalization::None | Normalization::Weight { .. }
+        );
+        Conv2dConfig::new([from, to], [3, 3])
+            .with_stride([stride, stride])
+            .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
+            .with_bias(bias)
+            .init(self.device)
+    }
+
+    fn normalizer(&self, name: String, channels: usize) -> Result<Option<Normalizer>, ModelError> {
+        Normalizer::new(self.normalization, name, channels, self.device)
+    }
+
+    fn block(
+        &self,
+        name: &str,
+        from: usize,
+        to: usize,
+        stride: usize,
+    ) -> Result<BasicBlock, ModelError> {
+        Ok(BasicBlock {
+            conv1: self.convolution(from, to, stride),
+            bn1: self.normalizer(format!("{name}.bn1"), to)?,
+            conv2: self.convolution(to, to, 1),
+            bn2: self.normalizer(format!("{name}.bn2"), to)?,
+            stride,
+        })
+    }
+}
+
+/// A convolution and what follows it.
+fn normalized(
+    convolution: &Conv2d,
+    norm: Option<&Normalizer>,
+    input: Tensor<4>,
+    pass: &mut Forward<'_>,
+) -> Tensor<4> {
+    let hidden = pass.convolution(convolution, input);
+    match norm {
+        None => hidden,
+        Some(norm) => norm.forward(hidden, pass),
+    }
 }
 
 impl BasicBlock {
-    fn new(name: &str, from: usize, to: usize, stride: usize, device: &Device) -> Self {
-        Self {
-            conv1: convolution(from, to, stride, device),
-            bn1: BatchNormalization::new(format!("{name}.bn1"), to, device),
-            conv2: convolution(to, to, 1, device),
-            bn2: BatchNormalization::new(format!("{name}.bn2"), to, device),
-            stride,
-        }
-    }
-
     fn forward(&self, input: Tensor<4>, pass: &mut Forward<'_>) -> Tensor<4> {
-        let hidden = relu(self.bn1.forward(self.conv1.forward(input.clone()), pass));
-        let hidden = self.bn2.forward(self.conv2.forward(hidden), pass);
+        let hidden = relu(normalized(
+            &self.conv1,
+            self.bn1.as_ref(),
+            input.clone(),
+            pass,
+        ));
+        let hidden = normalized(&self.conv2, self.bn2.as_ref(), hidden, pass);
         let shortcut = if self.stride == 1 {
             input
         } else {
@@ -83,47 +132,71 @@ fn shortcut(input: Tensor<4>, target: [usize; 4]) -> Tensor<4> {
 }
 
 impl CifarResnet {
-    /// A model of depth 6k + 2 whose first stage has `width` channels.
+    /// A model of depth 6k + 2 whose first stage has `width` channels. With `zero_gamma` the scale
+    /// of the last normalization of each block starts at 0, so that every block starts as the
+    /// identity, or as its shortcut where it changes the shape (Goyal et al. 2017, arXiv 1706.02677,
+    /// section 5.1); without a normalization that has a scale it changes nothing.
+    ///
+    /// # Errors
+    /// If `width` does not divide into the groups of group normalization.
     pub fn new(
         channels: usize,
         depth: usize,
         width: usize,
         classes: usize,
+        normalization: Normalization,
+        zero_gamma: bool,
         device: &Device,
-    ) -> Self {
+    ) -> Result<Self, ModelError> {
+        let make = Maker {
+            normalization,
+            device,
+        };
         let blocks = (depth - 2) / 6;
         let stage = |name: &str, from: usize, to: usize, stride: usize| {
             (0..blocks)
                 .map(|i| {
                     let (from, stride) = if i == 0 { (from, stride) } else { (to, 1) };
-                    BasicBlock::new(&format!("{name}.{i}"), from, to, stride, device)
+                    make.block(&format!("{name}.{i}"), from, to, stride)
                 })
-                .collect()
+                .collect::<Result<Vec<_>, _>>()
         };
-        Self {
-            conv1: convolution(channels, width, 1, device),
-            bn1: BatchNormalization::new("bn1", width, device),
-            layer1: stage("layer1", width, width, 1),
-            layer2: stage("layer2", width, 2 * width, 2),
-            layer3: stage("layer3", 2 * width, 4 * width, 2),
+        let model = Self {
+            conv1: make.convolution(channels, width, 1),
+            bn1: make.normalizer("bn1".to_owned(), width)?,
+            layer1: stage("layer1", width, width, 1)?,
+            layer2: stage("layer2", width, 2 * width, 2)?,
+            layer3: stage("layer3", 2 * width, 4 * width, 2)?,
             linear: LinearConfig::new(4 * width, classes).init(device),
-        }
+            normalization,
+            zero_gamma,
+        };
+        Ok(match normalization {
+            Normalization::Weight { .. } => weight_normalized(model),
+            _ => model,
+        })
     }
 }
 
 impl Network for CifarResnet {
     fn forward(&self, input: Tensor<2>, pass: &mut Forward<'_>) -> Tensor<2> {
         let image = pass.image(input);
-        let mut hidden = relu(self.bn1.forward(self.conv1.forward(image), pass));
+        let mut hidden = relu(normalized(&self.conv1, self.bn1.as_ref(), image, pass));
         for block in self.layer1.iter().chain(&self.layer2).chain(&self.layer3) {
             hidden = block.forward(hidden, pass);
         }
         let pooled = hidden.mean_dim(3).mean_dim(2).flatten(1, 3);
-        self.linear.forward(pooled)
+        pass.dense(&self.linear, pooled)
     }
 
     /// Convolutions normal with variance 2/fan_in (He et al. 2015); the rest as by default.
     fn initialize(&self, parameter: &Parameter, fan_in: usize, stream: &mut Stream) -> Vec<f64> {
+        if self.zero_gamma && parameter.name.ends_with(".bn2.weight") {
+            return vec![0.0; parameter.range.len()];
+        }
+        if let Some(direction) = initial_direction(self.normalization, parameter, stream) {
+            return direction;
+        }
         if parameter.role == Role::Convolution {
             let deviation = (2.0 / fan_in as f64).sqrt();
             return parameter
@@ -133,5 +206,9 @@ impl Network for CifarResnet {
                 .collect();
         }
         default_initialization(parameter, fan_in, stream)
+    }
+
+    fn needs_data_initialization(&self) -> bool {
+        data_dependent(self.normalization)
     }
 }

@@ -1,6 +1,8 @@
 //! Weights as safetensors, with PyTorch's names and layouts.
 //!
-//! A dense weight is [out, in] in the file, as in PyTorch, and [in, out] in the flat vector.
+//! A dense weight is [out, in] in the file, as in PyTorch, and [in, out] in the flat vector. The
+//! two parts of a normalized weight are `weight_v` and `weight_g` ([out, 1] or [out, 1, 1, 1]),
+//! which both of PyTorch's `weight_norm` load; those of `parametrizations.weight_norm` are read too.
 //! Inference statistics of batch normalization are written as `running_mean` and `running_var`;
 //! the variance is the biased population variance. The PyTorch side reads a file with
 //!
@@ -136,7 +138,12 @@ pub fn from_bytes<F: Scalar>(
     for (i, parameter) in layout.parameters.iter().enumerate() {
         let transposed = objective.transposed(i);
         let shape = foreign_shape(&parameter.shape, transposed);
-        let Ok(tensor) = file.tensor(&parameter.name) else {
+        let parametrized = parametrized(&parameter.name);
+        let name = match &parametrized {
+            Some(name) if file.tensor(&parameter.name).is_err() => name,
+            _ => &parameter.name,
+        };
+        let Ok(tensor) = file.tensor(name) else {
             let mut found: Vec<&str> = file.names();
             found.sort_unstable();
             return Err(WeightsError::Missing {
@@ -145,8 +152,8 @@ pub fn from_bytes<F: Scalar>(
                 found: found.join(", "),
             });
         };
-        let values = read::<F>(&parameter.name, &tensor, &shape)?;
-        used.push(parameter.name.clone());
+        let values = read::<F>(name, &tensor, &shape)?;
+        used.push(name.clone());
         match *shape {
             [rows, columns] if transposed => {
                 parameters.extend(transpose(&values, rows, columns));
@@ -185,6 +192,15 @@ pub fn from_bytes<F: Scalar>(
         });
     }
     Ok((parameters, statistics))
+}
+
+/// What `torch.nn.utils.parametrizations.weight_norm` calls the two parts of a weight.
+fn parametrized(name: &str) -> Option<String> {
+    let part = |suffix: &str, original: &str| {
+        let layer = name.strip_suffix(suffix)?;
+        Some(format!("{layer}.parametrizations.weight.{original}"))
+    };
+    part(".weight_g", "original0").or_else(|| part(".weight_v", "original1"))
 }
 
 fn layout_of(objective: &dyn AnyObjective) -> &Layout {

@@ -8,6 +8,8 @@ mod layout;
 mod quadratic;
 mod scalar;
 
+use serde::{Deserialize, Serialize};
+
 pub use layout::{Layout, Parameter, Role};
 pub use quadratic::NoisyQuadratic;
 pub use scalar::Scalar;
@@ -40,7 +42,8 @@ impl<F> Batch<F> {
 }
 
 /// Mean and variance that one batch-normalization layer uses at inference, one entry a channel.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LayerStatistics {
     /// Name of the layer.
     pub name: String,
@@ -66,6 +69,9 @@ pub struct GroupMoments {
     pub layer: String,
     /// Examples in the group.
     pub examples: usize,
+    /// Values of each channel: examples times positions. The unbiased variance is `variance`
+    /// times values/(values - 1).
+    pub values: usize,
     /// Mean over examples and positions, one entry a channel.
     pub mean: Vec<f64>,
     /// Biased variance over examples and positions, one entry a channel.
@@ -90,6 +96,25 @@ pub enum ObjectiveError {
          hint: raise train.local_batch to 2 or more, or use train.epoch_end = \"drop\""
     )]
     GroupOfOne,
+    /// The gradient with respect to the features was asked of an objective without one.
+    #[error(
+        "this objective has no input gradient, which adversarial examples need\n\
+         hint: use a neural network as model, or no adversarial examples"
+    )]
+    NoInputGradient,
+    /// A unit of a layer has the same value for all examples: there is no scale that gives it
+    /// variance 1.
+    #[error(
+        "data-dependent initialization: a unit of the layer with {parameter} has the same value \
+         for all {examples} examples\n\
+         hint: use a larger batch, or weight normalization with data_dependent = false"
+    )]
+    ConstantUnit {
+        /// The layer's scale.
+        parameter: String,
+        /// Examples of the batch.
+        examples: usize,
+    },
     /// A shape does not fit.
     #[error("{what}: expected {expected}, found {found}")]
     Shape {
@@ -126,6 +151,21 @@ pub trait Objective<F: Scalar>: Send + Sync {
     /// Initial parameters, a pure function of the seed.
     fn initial(&self, seed: u64) -> Vec<F>;
 
+    /// Whether [`Objective::initialize_from`] is to be called before training starts.
+    fn needs_data_initialization(&self) -> bool {
+        false
+    }
+
+    /// Data-dependent initialization: changes `parameters`, as [`Objective::initial`] gave them,
+    /// to what the examples of `batch` call for, in one forward pass over all of them.
+    ///
+    /// # Errors
+    /// If the batch does not determine them, or the model fails; `parameters` are then unchanged.
+    fn initialize_from(&self, parameters: &mut [F], batch: Batch<F>) -> Result<(), ObjectiveError> {
+        let _ = (parameters, batch);
+        Ok(())
+    }
+
     /// Whether the loss of an example depends on the others of its group.
     fn has_batch_statistics(&self) -> bool {
         false
@@ -161,6 +201,38 @@ pub trait Point<F: Scalar>: Send + Sync {
         weight: F,
         gradient: &mut [F],
     ) -> Result<f64, ObjectiveError>;
+
+    /// [`Point::gradient`], and the moments that the same forward pass used: those of each group
+    /// at each normalization layer, in forward order. Empty without batch normalization, and
+    /// where `mode` is not [`StatisticsMode::Batch`].
+    ///
+    /// # Errors
+    /// As [`Point::gradient`].
+    fn gradient_and_moments(
+        &self,
+        batch: Batch<F>,
+        mode: StatisticsMode<'_>,
+        weight: F,
+        gradient: &mut [F],
+    ) -> Result<(f64, Vec<GroupMoments>), ObjectiveError> {
+        Ok((self.gradient(batch, mode, weight, gradient)?, Vec::new()))
+    }
+
+    /// Writes the gradient of the sum of the losses with respect to the features into `gradient`,
+    /// row-major as in the batch, and returns that sum. Where no batch statistics are used, each
+    /// row is the gradient of its own example's loss.
+    ///
+    /// # Errors
+    /// As [`Point::gradient`], and if the objective has no features that it can be differentiated by.
+    fn input_gradient(
+        &self,
+        batch: Batch<F>,
+        mode: StatisticsMode<'_>,
+        gradient: &mut Vec<F>,
+    ) -> Result<f64, ObjectiveError> {
+        let _ = (batch, mode, gradient);
+        Err(ObjectiveError::NoInputGradient)
+    }
 
     /// Loss and predicted class of each example.
     ///
@@ -253,6 +325,7 @@ mod tests {
                 GroupMoments {
                     layer: "bn".to_owned(),
                     examples: values.len(),
+                    values: values.len(),
                     mean: vec![mean],
                     variance: vec![variance],
                 }

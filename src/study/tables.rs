@@ -37,6 +37,7 @@ pub(super) fn summary(
         let (lr, lr_explained) = (config.scaled_rate(), config.explain_rate());
         let warmup = config.explain_warmup();
         let (global, local) = (config.global_batch(), config.local_batch());
+        let workers = config.workers();
         let mut cells: Vec<&dyn ToCell> = vec![&result.trial, &status];
         cells.extend(point.iter().map(|cell| cell as &dyn ToCell));
         let (train_loss, test_loss) = (loss(train), loss(test));
@@ -51,7 +52,7 @@ pub(super) fn summary(
         let examples_to_target = target.and_then(|target| target.examples_to_target);
         let rest: [&dyn ToCell; FIXED.len()] = [
             &spec.seed,
-            &config.train.workers,
+            &workers,
             &local,
             &global,
             &scaling,

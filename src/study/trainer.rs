@@ -116,7 +116,8 @@ impl<'a> Trainer<'a> {
             let due = match evaluate.every_steps {
                 Some(every) => (total_steps / every) as f64,
                 None => {
-                    setup.order.epochs_after(total_steps) / evaluate.every_epochs.unwrap_or(1.0)
+                    let epochs = total_steps as f64 / setup.steps_per_epoch;
+                    epochs / evaluate.every_epochs.unwrap_or(1.0)
                 }
             };
             // The start as well; and at most once an update, however often it is due.
@@ -229,6 +230,7 @@ impl TrialRunner for Trainer<'_> {
         &[
             "steps.csv",
             "evaluations.csv",
+            "batch.csv",
             "checkpoint.safetensors",
             "model.safetensors",
         ]
@@ -252,6 +254,7 @@ fn place_of_model(error: &BuildError) -> (String, String) {
         BuildError::Backend(_) => "train.device",
         BuildError::Unknown { .. } => "model.custom.name",
         BuildError::Option { .. } => "model.custom.options",
+        BuildError::Groups { key, .. } => key,
         BuildError::Mismatch { .. } | BuildError::Model(_) | BuildError::Custom { .. } => "model",
     };
     place(key, error.to_string())
@@ -263,13 +266,17 @@ fn place_of_training(error: &TrainError) -> (String, String) {
             key,
             expected,
             found,
-        }) if key.starts_with("learning_rate") => {
+        }) if ["learning_rate", "momentum_schedule", "batch"]
+            .iter()
+            .any(|table| key.starts_with(table)) =>
+        {
             place(key, format!("expected {expected}, found {found}"))
         }
         TrainError::Schedule(ScheduleError::WarmupTooLong { .. }) => {
             place("learning_rate.warmup", error.to_string())
         }
         TrainError::Schedule(_) => place("learning_rate", error.to_string()),
+        TrainError::Statistics { key, .. } => place(key, error.to_string()),
         TrainError::MicroBatch { .. } => place("train.micro_batch", error.to_string()),
         _ => place("train", error.to_string()),
     }

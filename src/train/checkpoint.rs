@@ -10,6 +10,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
 use super::outcome::{Evaluation, Status, TargetOutcome};
+use super::session::Counters;
 use crate::config::Split;
 use crate::objective::Scalar;
 use crate::store::{self, StoreError};
@@ -53,23 +54,59 @@ impl CheckpointError {
 pub(super) struct Progress {
     pub(super) run_id: String,
     pub(super) precision: String,
-    pub(super) step: u64,
     /// The last update whose evaluation is in the tables.
     pub(super) evaluated_step: Option<u64>,
+    /// The epochs passed there.
+    pub(super) evaluated_epoch: Option<f64>,
     pub(super) evaluation: BTreeMap<Split, Evaluation>,
     pub(super) target: Option<TargetOutcome>,
     /// Set when there is nothing left to do.
     pub(super) finished: Option<(Status, Option<String>)>,
 }
 
+/// The tables of a trial, up to the same update.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Tables {
+    pub(super) steps: String,
+    pub(super) evaluations: String,
+    pub(super) batch: String,
+}
+
+impl Tables {
+    const NAMES: [&'static str; 3] = ["steps.csv", "evaluations.csv", "batch.csv"];
+
+    pub(super) fn named(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let tables = [&self.steps, &self.evaluations, &self.batch];
+        Self::NAMES.into_iter().zip(tables.map(String::as_str))
+    }
+}
+
+impl From<[String; 3]> for Tables {
+    fn from([steps, evaluations, batch]: [String; 3]) -> Self {
+        Self {
+            steps,
+            evaluations,
+            batch,
+        }
+    }
+}
+
 /// A checkpoint in memory.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Checkpoint<F> {
     pub(super) progress: Progress,
+    pub(super) counters: Counters,
     pub(super) parameters: Vec<F>,
-    pub(super) state: Vec<(String, Vec<F>)>,
-    pub(super) steps_csv: String,
-    pub(super) evaluations_csv: String,
+    pub(super) vectors: Vec<Vec<F>>,
+    pub(super) tables: Tables,
+}
+
+/// The one entry of a checkpoint's metadata.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Metadata<P, C> {
+    progress: P,
+    counters: C,
 }
 
 const KEY: &str = "batchlab";
@@ -78,9 +115,10 @@ const KEY: &str = "batchlab";
 pub(super) fn write<'a, F: Scalar>(
     path: &Path,
     progress: &Progress,
+    counters: &Counters,
     parameters: &[F],
-    state: impl Iterator<Item = (&'static str, &'a [F])>,
-    tables: [&str; 2],
+    vectors: impl Iterator<Item = (&'static str, &'a [F])>,
+    tables: &Tables,
 ) -> Result<(), StoreError> {
     let dtype = if F::BYTES == 4 {
         Dtype::F32
@@ -93,7 +131,7 @@ pub(super) fn write<'a, F: Scalar>(
         parameters.len(),
         F::le_bytes(parameters),
     )];
-    for (name, values) in state {
+    for (name, values) in vectors {
         tensors.push((
             format!("state.{name}"),
             dtype,
@@ -101,7 +139,7 @@ pub(super) fn write<'a, F: Scalar>(
             F::le_bytes(values),
         ));
     }
-    for (name, table) in ["steps.csv", "evaluations.csv"].into_iter().zip(tables) {
+    for (name, table) in tables.named() {
         tensors.push((
             name.to_owned(),
             Dtype::U8,
@@ -119,8 +157,8 @@ pub(super) fn write<'a, F: Scalar>(
         })
         .collect();
     // One entry only: more would be written in the order of a hash map.
-    let progress = serde_json::to_string(progress).unwrap_or_default();
-    let metadata = HashMap::from([(KEY.to_owned(), progress)]);
+    let metadata = serde_json::to_string(&Metadata { progress, counters }).unwrap_or_default();
+    let metadata = HashMap::from([(KEY.to_owned(), metadata)]);
     let file = safetensors::serialize(views, Some(metadata)).unwrap_or_default();
     store::write_atomic(path, &file)
 }
@@ -130,7 +168,7 @@ pub(super) fn read<F: Scalar>(
     path: &Path,
     run_id: &str,
     length: usize,
-    slots: &[&'static str],
+    names: &[&'static str],
 ) -> Result<Option<Checkpoint<F>>, super::TrainError> {
     if !store::exists(path) {
         return Ok(None);
@@ -141,12 +179,13 @@ pub(super) fn read<F: Scalar>(
         message,
     };
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| broken(e.to_string()))?;
-    let progress = header
+    let metadata = header
         .metadata()
         .as_ref()
         .and_then(|m| m.get(KEY))
         .ok_or_else(|| broken("no batchlab metadata".to_owned()))?;
-    let progress: Progress = serde_json::from_str(progress).map_err(|e| broken(e.to_string()))?;
+    let Metadata { progress, counters }: Metadata<Progress, Counters> =
+        serde_json::from_str(metadata).map_err(|e| broken(e.to_string()))?;
     if progress.run_id != run_id {
         return Err(CheckpointError::OtherConfig {
             path: path.to_owned(),
@@ -173,15 +212,20 @@ pub(super) fn read<F: Scalar>(
     let table = |name: &str| -> Result<String, CheckpointError> {
         String::from_utf8(data(name, None)?).map_err(|e| broken(e.to_string()))
     };
-    let state = slots
+    let vectors = names
         .iter()
-        .map(|slot| Ok(((*slot).to_owned(), vector(&format!("state.{slot}"))?)))
+        .map(|name| vector(&format!("state.{name}")))
         .collect::<Result<_, CheckpointError>>()?;
+    let mut tables = Vec::new();
+    for name in Tables::NAMES {
+        tables.push(table(name)?);
+    }
+    let tables: [String; 3] = tables.try_into().unwrap_or_default();
     Ok(Some(Checkpoint {
         parameters: vector("parameters")?,
-        state,
-        steps_csv: table("steps.csv")?,
-        evaluations_csv: table("evaluations.csv")?,
+        vectors,
+        tables: tables.into(),
+        counters,
         progress,
     }))
 }

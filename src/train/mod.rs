@@ -5,21 +5,25 @@
 //! a model is an [`Objective`](crate::objective::Objective).
 
 mod checkpoint;
+mod measure;
 mod outcome;
 mod pool;
 mod session;
+mod setup;
 mod trial;
 
 pub use checkpoint::CheckpointError;
-pub use outcome::{Evaluation, Status, TargetOutcome, TrialOutcome};
+pub use outcome::{Evaluation, StatisticsExchange, Status, TargetOutcome, TrialOutcome};
 pub use pool::Pool;
-pub use session::{Session, Setup, StepReport, check_groups};
+pub use session::{BatchChange, Session, StepReport};
+pub use setup::{Setup, check_groups};
 pub use trial::{Control, Places, run_trial};
 
 use crate::config::ConfigError;
+use crate::math::noise::NoiseError;
 use crate::objective::ObjectiveError;
 use crate::optim::OptimError;
-use crate::schedule::ScheduleError;
+use crate::schedule::{BatchError, ScheduleError};
 use crate::store::StoreError;
 
 /// Why a trial ended without a result of its own.
@@ -40,9 +44,29 @@ pub enum TrainError {
         /// The configured micro-batch.
         micro_batch: usize,
     },
+    /// The config asks for batch statistics that cannot be had.
+    #[error("{key}: {message}")]
+    Statistics {
+        /// Dotted TOML key.
+        key: &'static str,
+        /// What is wrong, with a hint on its own line.
+        message: String,
+    },
+    /// A batch controller needs the Hessian, and the session has no objective in f64 for it.
+    #[error(
+        "the batch controller needs Hessian-vector products in f64, and the session has no objective \
+         for them\nhint: add one with `Session::with_curvature`"
+    )]
+    NoCurvature,
+    /// The noise of the gradient could not be measured.
+    #[error(transparent)]
+    Noise(#[from] NoiseError),
     /// The learning-rate schedule is impossible.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
+    /// The batch controller is impossible.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
     /// The optimizer is impossible.
     #[error(transparent)]
     Optimizer(#[from] OptimError),

@@ -86,6 +86,21 @@ pub struct TrialOutcome {
     pub evaluation: BTreeMap<Split, Evaluation>,
     /// The target, where the config sets one.
     pub target: Option<TargetOutcome>,
+    /// What workers on different machines would exchange for batch statistics over all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statistics_exchange: Option<StatisticsExchange>,
+}
+
+/// The communication that batch statistics over all workers need, besides that of gradients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StatisticsExchange {
+    /// All-reduces of one update: one a layer in the forward pass, one in the backward pass.
+    pub all_reduces_per_update: usize,
+    /// Numbers that each worker hands over in one update: two a channel forward (sums of the values
+    /// and of their squares), two backward (sums of the gradient, and of it times the normalized
+    /// value).
+    pub values_per_update: usize,
 }
 
 impl TrialOutcome {
@@ -99,6 +114,7 @@ impl TrialOutcome {
             epochs: 0.0,
             evaluation: BTreeMap::new(),
             target: None,
+            statistics_exchange: None,
         }
     }
 }

@@ -3,20 +3,28 @@
 use std::sync::Arc;
 use std::thread;
 
+use serde::{Deserialize, Serialize};
+
 use super::TrainError;
-use super::outcome::Evaluation;
+use super::measure::{Gains, move_along_the_gradient, squared_norm};
+use super::outcome::{Evaluation, StatisticsExchange};
 use super::pool::Pool;
+use super::setup::{Reached, Setup, check_groups, groups_of, shards_of};
 use crate::collective::{OrderedTree, Root};
-use crate::config::{Split, TrialConfig};
-use crate::data::order::{Order, pieces, shards};
+use crate::config::{BatchGrowth, BatchStatistics, Scaling, Split, StatisticsGroup, TrialConfig};
+use crate::data::order::{Position, pieces, shards};
 use crate::data::{Data, Examples};
 use crate::objective::{
-    Batch, LayerStatistics, Objective, ObjectiveError, Point, Scalar, StatisticsMode,
+    Batch, GroupMoments, LayerStatistics, Objective, ObjectiveError, Point, Scalar, StatisticsMode,
     population_statistics,
 };
-use crate::optim::{Gradient, Optimizer};
+use crate::optim::{Average, Gradient, Optimizer, Rates};
 use crate::rng;
-use crate::schedule::LearningRate;
+use crate::schedule::{Change, ControlState, Measured, Need};
+
+/// Pieces that a batch is cut into where the noise of its gradient is measured: at least this many,
+/// if it has as many examples. The relative error of an estimate is about (2/(pieces - 1))^(1/2).
+const MEASURED_PIECES: usize = 8;
 
 /// Examples in one piece of an evaluation. Fixed, so that sums round the same on any machine.
 const EVALUATION_PIECE: usize = 256;
@@ -25,90 +33,6 @@ const EVALUATION_PIECE: usize = 256;
 /// 50 us; a million parameters take about 1 ms.
 const PARAMETERS_WORTH_SPLITTING: usize = 500_000;
 
-/// What a trial derives from its config and data before the first update.
-#[derive(Debug)]
-pub struct Setup {
-    /// The order of examples.
-    pub order: Order,
-    /// The learning-rate schedule.
-    pub rate: LearningRate,
-    /// Updates that the budget allows.
-    pub total_steps: u64,
-    /// Updates per epoch, not necessarily whole.
-    pub steps_per_epoch: f64,
-    /// Global batch.
-    pub global_batch: usize,
-}
-
-impl Setup {
-    /// Works out the budget and the schedules, and checks them against the data.
-    ///
-    /// # Errors
-    /// If the batch is larger than the data, the budget has no update, or the warm-up is longer
-    /// than the run.
-    pub fn new(config: &TrialConfig, data: &Data) -> Result<Self, TrainError> {
-        let global_batch = config.global_batch();
-        let fresh = data.fresh.as_ref();
-        let examples = fresh.map_or(data.train.len(), |f| f.epoch_examples);
-        config.validate_against_data(examples)?;
-        let order = if fresh.is_some() {
-            Order::fresh(config.seed, examples, global_batch)
-        } else {
-            Order::new(config.seed, examples, global_batch, config.train.epoch_end)
-        };
-        let steps_per_epoch = order.steps_per_epoch();
-        let train = &config.train;
-        // The small constant keeps 3 epochs of n/B updates from rounding down to one less.
-        let total_steps = match (train.epochs, train.steps, train.examples) {
-            (Some(epochs), _, _) => (epochs * steps_per_epoch + 1e-9).floor() as u64,
-            (_, Some(steps), _) => steps,
-            (_, _, Some(budget)) => order.steps_within(budget),
-            _ => 0,
-        };
-        let rate = LearningRate::new(
-            &config.learning_rate,
-            global_batch,
-            total_steps,
-            steps_per_epoch,
-        )?;
-        Ok(Self {
-            order,
-            rate,
-            total_steps,
-            steps_per_epoch,
-            global_batch,
-        })
-    }
-}
-
-/// Checks that each worker's shard can be one group of batch statistics, where the model has any.
-///
-/// # Errors
-/// If a shard of any update has one example, or a micro-batch would cut it.
-pub fn check_groups(
-    config: &TrialConfig,
-    setup: &Setup,
-    has_batch_statistics: bool,
-) -> Result<(), TrainError> {
-    let (global_batch, workers) = (setup.global_batch, config.train.workers);
-    let local_batch = global_batch.div_ceil(workers);
-    if !has_batch_statistics {
-        return Ok(());
-    }
-    if let Some(micro_batch) = config.train.micro_batch
-        && micro_batch < local_batch
-    {
-        return Err(TrainError::MicroBatch {
-            local_batch,
-            micro_batch,
-        });
-    }
-    if setup.order.smallest_batch(setup.total_steps) < 2 * workers {
-        return Err(ObjectiveError::GroupOfOne.into());
-    }
-    Ok(())
-}
-
 /// What one update did.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepReport {
@@ -116,32 +40,98 @@ pub struct StepReport {
     pub loss: f64,
     /// Learning rate of the update.
     pub lr: f64,
+    /// Momentum of the update, for an optimizer with momentum.
+    pub momentum: Option<f64>,
     /// Examples of the batch.
     pub examples: usize,
+    /// Workers that the batch was spread over.
+    pub workers: usize,
+}
+
+/// A change of the batch, for the log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BatchChange {
+    /// Updates made before it.
+    pub step: u64,
+    /// Epochs passed before it.
+    pub epoch: f64,
+    /// Examples processed before it.
+    pub examples: u64,
+    /// What the controller did and why.
+    pub change: Change,
 }
 
 /// A part of the batch that one forward and backward pass takes: its position in the batch, and
 /// the sizes of its groups.
 #[derive(Debug, Clone)]
-struct Leaf {
-    range: std::ops::Range<usize>,
+pub(super) struct Leaf {
+    pub(super) range: std::ops::Range<usize>,
     groups: Vec<usize>,
+}
+
+/// All that a session is besides its vectors; with them, it resumes exactly.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Counters {
+    /// Updates made.
+    pub(super) step: u64,
+    pub(super) position: Position,
+    /// The batch controller's state; it holds the batch.
+    pub(super) control: ControlState,
+    /// AdaScale's gains so far, and its averages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) gains: Option<Gains>,
+    /// Rate of the last update.
+    pub(super) last_lr: Option<f64>,
+    /// Parameters that count in the average so far.
+    pub(super) averaged: u64,
+    /// Running batch statistics.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) running: Vec<LayerStatistics>,
+}
+
+/// What to take from the pieces of a batch besides their sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Wanted {
+    /// Their squared norms.
+    norms: bool,
+    /// The gradients themselves.
+    gradients: bool,
+    /// Their batch statistics.
+    moments: bool,
+}
+
+/// What one forward and backward pass over a piece gives.
+pub(super) struct Piece<F> {
+    loss: f64,
+    /// Of its mean gradient.
+    pub(super) squared_norm: f64,
+    /// Its gradient, times its share of the batch.
+    pub(super) gradient: Option<Vec<F>>,
+    pub(super) moments: Vec<GroupMoments>,
+    root: Option<Root<F>>,
 }
 
 /// Training in progress: flat parameters and optimizer state, and how many updates were made.
 pub struct Session<'pool, 'env, F: Scalar> {
-    config: &'env TrialConfig,
-    data: &'env Data,
-    objective: &'env dyn Objective<F>,
-    pool: &'pool Pool<'env>,
-    setup: Setup,
+    pub(super) config: &'env TrialConfig,
+    pub(super) data: &'env Data,
+    pub(super) objective: &'env dyn Objective<F>,
+    /// The same objective in f64, for Hessian-vector products.
+    pub(super) curvature: Option<&'env dyn Objective<f64>>,
+    pub(super) pool: &'pool Pool<'env>,
+    pub(super) setup: Setup,
     optimizer: Optimizer,
-    parameters: Vec<F>,
+    pub(super) parameters: Vec<F>,
     state: Vec<Vec<F>>,
+    average: Option<(Average, Vec<F>)>,
     tree: Arc<OrderedTree<F>>,
-    micro_batch: usize,
-    step: u64,
+    pub(super) counters: Counters,
+    pub(super) changes: Vec<BatchChange>,
 }
+
+/// The name of the averaged parameters among a session's vectors.
+const AVERAGE: &str = "average";
 
 impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     /// Starts at the initial weights of the config's seed.
@@ -156,28 +146,50 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     ) -> Result<Self, TrainError> {
         let setup = Setup::new(config, data)?;
         let optimizer = Optimizer::new(&config.optimizer, objective.layout())?;
-        let parameters = objective.initial(config.seed);
-        let state = optimizer.initial_state();
-        let shard = setup.global_batch.div_ceil(config.train.workers);
-        let micro_batch = config
-            .train
-            .micro_batch
-            .unwrap_or_else(|| objective.default_micro_batch(shard));
         check_groups(config, &setup, objective.has_batch_statistics())?;
-        let tree = Arc::new(OrderedTree::new(parameters.len()));
-        Ok(Self {
+        let mut parameters = objective.initial(config.seed);
+        if objective.needs_data_initialization() {
+            let ids = setup.order.batch(Position::default(), setup.global_batch);
+            let batch = gather(data, &data.train, &ids, &[ids.len()]);
+            objective.initialize_from(&mut parameters, batch)?;
+        }
+        let averaging = Average::new(&config.train.averaging)?;
+        let start = averaging.as_ref().map(|a| a.initial(&parameters));
+        let averaged = start.as_ref().map_or(0, |(_, count)| *count);
+        let average = averaging.zip(start.map(|(values, _)| values));
+        let adascale = matches!(config.learning_rate.scaling, Scaling::Adascale {});
+        let counters = Counters {
+            step: 0,
+            position: Position::default(),
+            control: setup.control.initial_state(),
+            gains: adascale.then(|| Gains::new(config, setup.global_batch)),
+            last_lr: None,
+            averaged,
+            running: Vec::new(),
+        };
+        let mut session = Self {
             config,
             data,
             objective,
+            curvature: None,
             pool,
+            state: optimizer.initial_state(),
+            tree: Arc::new(OrderedTree::new(parameters.len())),
             setup,
             optimizer,
             parameters,
-            state,
-            tree,
-            micro_batch,
-            step: 0,
-        })
+            average,
+            counters,
+            changes: Vec::new(),
+        };
+        session.start_statistics()?;
+        Ok(session)
+    }
+
+    /// With the same objective in f64, which batch controllers that follow the curvature need.
+    pub fn with_curvature(mut self, objective: &'env dyn Objective<f64>) -> Self {
+        self.curvature = Some(objective);
+        self
     }
 
     /// What was derived from config and data.
@@ -187,7 +199,36 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
 
     /// Updates made.
     pub fn step_count(&self) -> u64 {
-        self.step
+        self.counters.step
+    }
+
+    /// Examples processed.
+    pub fn examples(&self) -> u64 {
+        self.counters.position.examples
+    }
+
+    /// Epochs passed.
+    pub fn epochs(&self) -> f64 {
+        self.setup.epochs(&self.reached())
+    }
+
+    /// Global batch of the last update, or of the next where a measurement has changed it.
+    pub fn global_batch(&self) -> usize {
+        self.counters.control.global_batch
+    }
+
+    /// Whether the budget is used up.
+    pub fn is_over(&self) -> bool {
+        self.setup.is_over(&self.reached())
+    }
+
+    pub(super) fn reached(&self) -> Reached {
+        Reached {
+            step: self.counters.step,
+            position: self.counters.position,
+            batch: self.counters.control.global_batch,
+            gains: self.counters.gains.as_ref().map_or(0.0, |gains| gains.sum),
+        }
     }
 
     /// The parameters.
@@ -195,34 +236,61 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         &self.parameters
     }
 
-    /// The optimizer's state vectors, with their names.
-    pub fn state(&self) -> impl Iterator<Item = (&'static str, &[F])> {
+    /// The parameters that evaluations use: their average, where the config asks for one.
+    pub fn evaluated_parameters(&self) -> &[F] {
+        match &self.average {
+            Some((_, average)) => average,
+            None => &self.parameters,
+        }
+    }
+
+    /// The vectors of a session besides the parameters, with their names: the optimizer's state,
+    /// and the average of the parameters where there is one.
+    pub fn vectors(&self) -> impl Iterator<Item = (&'static str, &[F])> {
+        let average = self.average.iter().map(|(_, a)| (AVERAGE, a.as_slice()));
         self.optimizer
             .slots()
             .iter()
             .copied()
             .zip(self.state.iter().map(Vec::as_slice))
+            .chain(average)
     }
 
-    /// Names of the optimizer's state vectors.
-    pub fn slots(&self) -> &'static [&'static str] {
-        self.optimizer.slots()
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Changes of the batch since the last call.
+    pub fn take_changes(&mut self) -> Vec<BatchChange> {
+        std::mem::take(&mut self.changes)
     }
 
     /// Puts the session where another one was.
     ///
     /// # Panics
     /// If the lengths do not fit.
-    pub fn restore(&mut self, step: u64, parameters: Vec<F>, state: Vec<Vec<F>>) {
+    pub(super) fn restore(
+        &mut self,
+        counters: Counters,
+        parameters: Vec<F>,
+        mut vectors: Vec<Vec<F>>,
+    ) {
         assert_eq!(
             parameters.len(),
             self.parameters.len(),
             "parameters of another model"
         );
-        assert_eq!(state.len(), self.state.len(), "state of another optimizer");
-        self.step = step;
+        if let Some((_, average)) = &mut self.average {
+            *average = vectors.pop().expect("an average among the vectors");
+        }
+        assert_eq!(
+            vectors.len(),
+            self.state.len(),
+            "state of another optimizer"
+        );
+        self.counters = counters;
         self.parameters = parameters;
-        self.state = state;
+        self.state = vectors;
     }
 
     /// Replaces the parameters, as by weights from elsewhere.
@@ -235,25 +303,55 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             self.parameters.len(),
             "parameters of another model"
         );
+        if let Some((_, average)) = &mut self.average {
+            average.clone_from(&parameters);
+        }
         self.parameters = parameters;
     }
 
-    /// The pieces of a batch: shards, cut where they are larger than the micro-batch. Each shard
-    /// is one group of batch statistics, so a batch-normalized model keeps it whole.
-    fn leaves(&self, examples: usize) -> Vec<Leaf> {
-        let whole = |range: std::ops::Range<usize>| Leaf {
-            groups: vec![range.len()],
-            range,
+    /// The pieces of a batch: shards, cut where they are larger than the micro-batch, and into at
+    /// least `least` pieces in all where there are examples enough. A group of batch statistics is
+    /// never cut.
+    fn leaves(&self, examples: usize, least: usize) -> Vec<Leaf> {
+        let shards = shards_of(self.config, examples, self.counters.control.global_batch);
+        let largest = shards.first().map_or(1, ExactSizeIterator::len);
+        let wanted = |shard: usize| {
+            let own = self.config.train.micro_batch;
+            let micro = own.unwrap_or_else(|| self.objective.default_micro_batch(shard));
+            micro.min((largest / least.div_ceil(shards.len())).max(1))
         };
-        let shards = shards(examples, self.config.train.workers);
-        if self.objective.has_batch_statistics() {
-            return shards.into_iter().map(whole).collect();
+        if !self.objective.has_batch_statistics() {
+            let micro_batch = wanted(largest);
+            let pieces = shards.iter().flat_map(|shard| pieces(shard, micro_batch));
+            return pieces
+                .map(|range| Leaf {
+                    groups: vec![range.len()],
+                    range,
+                })
+                .collect();
         }
-        shards
-            .iter()
-            .flat_map(|shard| pieces(shard, self.micro_batch))
-            .map(whole)
-            .collect()
+        let mut leaves: Vec<Leaf> = Vec::new();
+        let mut start = 0;
+        for groups in groups_of(self.config.train.statistics_group, &shards) {
+            let whole: usize = groups.iter().sum();
+            let micro_batch = wanted(whole);
+            let mut joins = false;
+            for size in groups {
+                match leaves.last_mut() {
+                    Some(leaf) if joins && leaf.range.len() + size <= micro_batch => {
+                        leaf.range.end += size;
+                        leaf.groups.push(size);
+                    }
+                    _ => leaves.push(Leaf {
+                        range: start..start + size,
+                        groups: vec![size],
+                    }),
+                }
+                start += size;
+                joins = true;
+            }
+        }
+        leaves
     }
 
     /// Makes the next update and reports the loss before it. A loss that is not finite is
@@ -262,8 +360,10 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     /// # Errors
     /// If the model fails.
     pub fn step(&mut self) -> Result<StepReport, TrainError> {
-        let ids = self.setup.order.batch(self.step);
-        self.step_on(ids)
+        self.control_before()?;
+        let batch = self.counters.control.global_batch;
+        let ids = self.setup.order.batch(self.counters.position, batch);
+        self.update_on(ids)
     }
 
     /// As [`Session::step`], on these training examples instead of those of the order.
@@ -271,36 +371,103 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     /// # Errors
     /// If the model fails.
     pub fn step_on(&mut self, ids: Vec<u64>) -> Result<StepReport, TrainError> {
-        let lr = self.setup.rate.at(self.step);
+        self.control_before()?;
+        self.update_on(ids)
+    }
+
+    fn update_on(&mut self, ids: Vec<u64>) -> Result<StepReport, TrainError> {
+        let reached = self.reached();
+        let moment = self.setup.moment(&reached);
+        let need = self.setup.control.need(&self.counters.control, moment);
+        let measured = matches!(need, Need::Norms | Need::InnerProducts | Need::HessianNoise);
+        let wanted = Wanted {
+            norms: measured || self.counters.gains.is_some(),
+            gradients: matches!(need, Need::InnerProducts | Need::HessianNoise),
+            moments: matches!(
+                self.config.train.batch_statistics,
+                BatchStatistics::Ema { .. }
+            ) && self.objective.has_batch_statistics(),
+        };
         let total = ids.len();
-        let leaves = Arc::new(self.leaves(total));
-        let (losses, root) = self.reduce(&Arc::new(ids), &leaves)?;
-        let loss: f64 = losses
+        let leaves = Arc::new(self.leaves(total, if wanted.norms { MEASURED_PIECES } else { 1 }));
+        let (pieces, root) = self.reduce(&Arc::new(ids), &leaves, wanted)?;
+        let loss: f64 = pieces
             .iter()
             .zip(leaves.iter())
-            .map(|(loss, leaf)| loss * (leaf.range.len() as f64 / total as f64))
+            .map(|(piece, leaf)| piece.loss * (leaf.range.len() as f64 / total as f64))
             .sum();
-        if loss.is_finite() && loss <= self.config.train.divergence_loss {
-            self.apply(self.step + 1, lr, &root);
+        let applies = loss.is_finite() && loss <= self.config.train.divergence_loss;
+        let mut noise = None;
+        if applies && wanted.norms {
+            noise = self.noise(&leaves, &pieces, &root, need)?;
+        }
+        let gain = match (&mut self.counters.gains, &noise) {
+            (Some(gains), Some(noise)) => gains.next(self.config, self.setup.global_batch, noise),
+            _ => 1.0,
+        };
+        let clock = self.setup.clock(&reached);
+        let coupling = self.setup.coupling(self.config, &self.counters.control);
+        let lr = self.setup.rate.at(clock) * coupling * self.counters.control.rate_factor * gain;
+        let momentum = self
+            .setup
+            .momentum
+            .as_ref()
+            .map(|m| m.at(reached.step, clock));
+        let mut control = Measured::Nothing;
+        if applies {
+            if let (Some(noise), true) = (noise, measured) {
+                control = self.measured(need, noise, &leaves, &pieces, loss)?;
+            }
+            let rates = Rates {
+                step: reached.step + 1,
+                lr,
+                previous_lr: self.counters.last_lr.unwrap_or(lr),
+                momentum,
+            };
+            self.apply(&rates, &root);
+            self.counters.last_lr = Some(lr);
         }
         self.tree.give_back(root.left);
         if let Some(right) = root.right {
             self.tree.give_back(right);
         }
-        self.step += 1;
+        let epoch_before = moment.epoch;
+        let position = self.counters.position;
+        let batch = reached.batch;
+        self.counters.position = self.setup.order.after(position, batch);
+        self.counters.step += 1;
+        if let Some(gains) = &mut self.counters.gains {
+            gains.sum += gain;
+        }
+        if applies {
+            let epoch_after = self.epochs();
+            if let Some((average, values)) = &mut self.average {
+                let count = &mut self.counters.averaged;
+                average.update(values, count, &self.parameters, epoch_before, epoch_after);
+            }
+            if wanted.moments {
+                self.follow_statistics(&pieces);
+            }
+            if measured {
+                self.decide(&control, lr);
+            }
+        }
         Ok(StepReport {
             loss,
             lr,
+            momentum,
             examples: total,
+            workers: workers_of(self.config, batch),
         })
     }
 
-    /// Losses of the leaves and the root of their gradients' tree.
+    /// The pieces of the batch, and the root of their gradients' tree.
     fn reduce(
         &mut self,
         ids: &Arc<Vec<u64>>,
         leaves: &Arc<Vec<Leaf>>,
-    ) -> Result<(Vec<f64>, Root<F>), TrainError> {
+        wanted: Wanted,
+    ) -> Result<(Vec<Piece<F>>, Root<F>), TrainError> {
         let total = ids.len() as f64;
         if let Some(tree) = Arc::get_mut(&mut self.tree) {
             tree.start(leaves.len());
@@ -313,25 +480,53 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         }
         let point: Arc<dyn Point<F> + 'env> = Arc::from(self.objective.at(&self.parameters)?);
         let data = self.data;
+        let (adversarial, epsilon) = self.adversarial(ids.len());
         let work = {
             let (tree, ids, leaves) = (Arc::clone(&self.tree), Arc::clone(ids), Arc::clone(leaves));
-            move |index: usize| -> Result<(f64, Option<Root<F>>), ObjectiveError> {
+            move |index: usize| -> Result<Piece<F>, ObjectiveError> {
                 let leaf = &leaves[index];
-                let weight = F::from_f64(leaf.range.len() as f64 / total);
-                let batch = gather(data, &data.train, &ids[leaf.range.clone()], &leaf.groups);
+                let weight = leaf.range.len() as f64 / total;
+                let mut batch = gather(data, &data.train, &ids[leaf.range.clone()], &leaf.groups);
+                let moved = adversarial
+                    .saturating_sub(leaf.range.start)
+                    .min(leaf.range.len());
+                if moved > 0 {
+                    move_along_the_gradient(&*point, &mut batch, moved, epsilon)?;
+                }
                 let mut gradient = tree.take_buffer();
-                let loss = point.gradient(batch, StatisticsMode::Batch, weight, &mut gradient)?;
-                Ok((loss, tree.deposit(index, gradient)))
+                let share = F::from_f64(weight);
+                let mode = StatisticsMode::Batch;
+                let (loss, moments) = if wanted.moments {
+                    point.gradient_and_moments(batch, mode, share, &mut gradient)?
+                } else {
+                    (
+                        point.gradient(batch, mode, share, &mut gradient)?,
+                        Vec::new(),
+                    )
+                };
+                let squared_norm = if wanted.norms {
+                    squared_norm(gradient.iter().copied()) / (weight * weight)
+                } else {
+                    0.0
+                };
+                let kept = wanted.gradients.then(|| gradient.clone());
+                Ok(Piece {
+                    loss,
+                    squared_norm,
+                    gradient: kept,
+                    moments,
+                    root: tree.deposit(index, gradient),
+                })
             }
         };
-        let mut losses = Vec::with_capacity(leaves.len());
+        let mut pieces = Vec::with_capacity(leaves.len());
         let mut root = None;
         for result in self.pool.map(leaves.len(), work) {
-            let (loss, completed) = result?;
-            losses.push(loss);
-            root = root.or(completed);
+            let mut piece = result?;
+            root = root.or(piece.root.take());
+            pieces.push(piece);
         }
-        root.map(|root| (losses, root)).ok_or_else(|| {
+        root.map(|root| (pieces, root)).ok_or_else(|| {
             ObjectiveError::Panicked {
                 message: "a piece of the batch was lost".to_owned(),
             }
@@ -341,21 +536,26 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
 
     /// Applies the optimizer. Parts are disjoint and each element's arithmetic is its own, so the
     /// bits do not depend on the number of parts.
-    fn apply(&mut self, step: u64, lr: f64, root: &Root<F>) {
+    fn apply(&mut self, rates: &Rates, root: &Root<F>) {
         let gradient = |range: std::ops::Range<usize>| match &root.right {
             Some(right) => Gradient::Sum(&root.left[range.clone()], &right[range]),
             None => Gradient::One(&root.left[range]),
         };
         let length = self.parameters.len();
         let threads = self.pool.threads();
+        let clip = self.config.train.clip_norm;
+        let all = gradient(0..length);
+        let prepared = self
+            .optimizer
+            .prepare(rates, clip, &self.parameters, all, &mut self.state);
         if threads == 1 || length < PARAMETERS_WORTH_SPLITTING {
-            let all = gradient(0..length);
+            let (parameters, state) = (&mut self.parameters, &mut self.state);
             self.optimizer
-                .update(step, lr, 0, &mut self.parameters, all, &mut self.state);
+                .update(rates, &prepared, 0, parameters, all, state);
             return;
         }
         let share = length.div_ceil(threads);
-        let optimizer = &self.optimizer;
+        let (optimizer, prepared) = (&self.optimizer, &prepared);
         let mut slots: Vec<_> = self.state.iter_mut().map(|s| s.chunks_mut(share)).collect();
         thread::scope(|scope| {
             for (i, part) in self.parameters.chunks_mut(share).enumerate() {
@@ -364,7 +564,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
                 let mut state: Vec<&mut [F]> =
                     slots.iter_mut().filter_map(Iterator::next).collect();
                 let mut update =
-                    move || optimizer.update(step, lr, offset, part, gradient, &mut state);
+                    move || optimizer.update(rates, prepared, offset, part, gradient, &mut state);
                 if i + 1 == threads {
                     update();
                 } else {
@@ -374,10 +574,11 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         });
     }
 
-    /// Inference statistics of the present parameters: an exact pass over the training set, in a
-    /// fixed mixed order, in groups about as large as a worker's shard of b and never smaller: n
-    /// examples make max(1, floor(n/b)) groups, the first ones larger by one where n does not
-    /// divide.
+    /// Inference statistics of the evaluated parameters: the running averages where the config asks
+    /// for them, else an exact pass over the training set, in a fixed mixed order, in groups about
+    /// as large as those of training (a worker's shard, a ghost group or the global batch) of b
+    /// examples, and never smaller: n examples make max(1, floor(n/b)) groups, the first ones
+    /// larger by one where n does not divide.
     ///
     /// # Errors
     /// If the model fails.
@@ -385,13 +586,22 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         if !self.objective.has_batch_statistics() {
             return Ok(Vec::new());
         }
-        let point: Arc<dyn Point<F> + 'env> = Arc::from(self.objective.at(&self.parameters)?);
+        if !self.counters.running.is_empty() {
+            return Ok(self.counters.running.clone());
+        }
+        let point: Arc<dyn Point<F> + 'env> =
+            Arc::from(self.objective.at(self.evaluated_parameters())?);
         let data = self.data;
         let n = data.train.len();
         // In a mixed order: a file sorted by class would make groups unlike those of training.
         let seed = self.config.data.split_seed;
         let order = rng::permutation(n, seed, "population-statistics", 0);
-        let group = self.setup.global_batch.div_ceil(self.config.train.workers);
+        let batch = self.counters.control.global_batch;
+        let group = match self.config.train.statistics_group {
+            StatisticsGroup::Local => shards_of(self.config, batch, batch)[0].len(),
+            StatisticsGroup::Ghost { ghost_size, .. } => ghost_size,
+            StatisticsGroup::Global => batch,
+        };
         let groups = shards(n, (n / group).max(1));
         let per_piece = (EVALUATION_PIECE / group).max(1);
         let pieces: Vec<Vec<std::ops::Range<usize>>> =
@@ -413,6 +623,16 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         Ok(population_statistics(&all))
     }
 
+    /// What workers on different machines would exchange for the batch statistics of one update, for
+    /// `statistics_group = "global"`.
+    pub fn statistics_exchange(&self, layers: &[LayerStatistics]) -> Option<StatisticsExchange> {
+        let global = self.config.train.statistics_group == StatisticsGroup::Global;
+        (global && !layers.is_empty()).then(|| StatisticsExchange {
+            all_reduces_per_update: 2 * layers.len(),
+            values_per_update: 4 * layers.iter().map(|layer| layer.mean.len()).sum::<usize>(),
+        })
+    }
+
     /// Loss and accuracy of a split at the present parameters; `None` if the data has no such
     /// split.
     ///
@@ -423,7 +643,8 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         split: Split,
         statistics: &[LayerStatistics],
     ) -> Result<Option<Evaluation>, TrainError> {
-        let point: Arc<dyn Point<F> + 'env> = Arc::from(self.objective.at(&self.parameters)?);
+        let point: Arc<dyn Point<F> + 'env> =
+            Arc::from(self.objective.at(self.evaluated_parameters())?);
         if let Some(fresh) = &self.data.fresh {
             let expected = (split == Split::Train)
                 .then(|| point.expected_loss())
@@ -493,8 +714,24 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     }
 }
 
+/// Workers that a batch is spread over.
+fn workers_of(config: &TrialConfig, global_batch: usize) -> usize {
+    match config.batch.growth {
+        BatchGrowth::Workers => {
+            let local = config.written_batch() / config.train.workers.max(1);
+            global_batch.div_ceil(local.max(1))
+        }
+        BatchGrowth::Shards | BatchGrowth::Accumulation => config.train.workers,
+    }
+}
+
 /// Copies examples into a batch.
-fn gather<F: Scalar>(data: &Data, from: &Examples, ids: &[u64], groups: &[usize]) -> Batch<F> {
+pub(super) fn gather<F: Scalar>(
+    data: &Data,
+    from: &Examples,
+    ids: &[u64],
+    groups: &[usize],
+) -> Batch<F> {
     let (mut features, mut labels) = (Vec::new(), Vec::new());
     if data.fresh.is_none() {
         let width: usize = data.shape.iter().product();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::TrainError;
-use super::checkpoint::{self, Progress};
+use super::checkpoint::{self, Progress, Tables};
 use super::outcome::{Evaluation, Status, TargetOutcome, TrialOutcome};
 use super::pool::Pool;
 use super::session::Session;
@@ -17,8 +17,9 @@ use crate::objective::{LayerStatistics, Objective, Scalar};
 use crate::store;
 use crate::store::clock::Stopwatch;
 
-const STEPS_HEADER: &str = "step,epoch,examples,global_batch,lr,loss\n";
+const STEPS_HEADER: &str = "step,epoch,examples,global_batch,lr,loss,workers,momentum\n";
 const EVALUATIONS_HEADER: &str = "step,epoch,examples,split,loss,accuracy,n\n";
+const BATCH_HEADER: &str = "step,epoch,examples,from_batch,to_batch,from_rate_factor,to_rate_factor,quantity,value,reason\n";
 
 /// Where a trial's files are.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +44,8 @@ pub struct Control<'a> {
 }
 
 /// Runs a trial in its folder: resumes from its checkpoint if there is one, and writes steps.csv,
-/// evaluations.csv, model.safetensors and checkpoint.safetensors.
+/// evaluations.csv, batch.csv (what the batch controller did, and why), model.safetensors and
+/// checkpoint.safetensors.
 ///
 /// # Errors
 /// If config and data do not go together, the model fails, a file cannot be written, the
@@ -57,7 +59,7 @@ pub fn run_trial<F: Scalar>(
     control: Control<'_>,
 ) -> Result<TrialOutcome, TrainError> {
     Pool::with(control.threads, |pool| {
-        let session = Session::new(config, data, objective, pool)?;
+        let session = Session::new(config, data, objective, pool)?.with_curvature(model);
         let mut trial = Trial::open(config, session, places, control)?;
         trial.run()?;
         trial.finish(model)
@@ -70,8 +72,7 @@ struct Trial<'a, 'pool, 'env, F: Scalar> {
     places: Places<'a>,
     control: Control<'a>,
     progress: Progress,
-    steps_csv: String,
-    evaluations_csv: String,
+    tables: Tables,
     /// Inference statistics, and the update after which they were taken.
     statistics: Option<(u64, Vec<LayerStatistics>)>,
 }
@@ -85,11 +86,11 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
     ) -> Result<Self, TrainError> {
         let path = places.folder.join("checkpoint.safetensors");
         let length = session.parameters().len();
-        let found = checkpoint::read::<F>(&path, places.run_id, length, session.slots())?;
-        let (progress, steps_csv, evaluations_csv) = if let Some(found) = found {
-            let state = found.state.into_iter().map(|(_, values)| values).collect();
-            session.restore(found.progress.step, found.parameters, state);
-            (found.progress, found.steps_csv, found.evaluations_csv)
+        let names: Vec<&str> = session.vectors().map(|(name, _)| name).collect();
+        let found = checkpoint::read::<F>(&path, places.run_id, length, &names)?;
+        let (progress, tables) = if let Some(found) = found {
+            session.restore(found.counters, found.parameters, found.vectors);
+            (found.progress, found.tables)
         } else {
             let target = config.train.target.as_ref().map(|t| TargetOutcome {
                 metric: t.metric,
@@ -102,17 +103,14 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             let progress = Progress {
                 run_id: places.run_id.to_owned(),
                 precision: F::NAME.to_owned(),
-                step: 0,
                 evaluated_step: None,
+                evaluated_epoch: None,
                 evaluation: BTreeMap::new(),
                 target,
                 finished: None,
             };
-            (
-                progress,
-                STEPS_HEADER.to_owned(),
-                EVALUATIONS_HEADER.to_owned(),
-            )
+            let tables = [STEPS_HEADER, EVALUATIONS_HEADER, BATCH_HEADER].map(str::to_owned);
+            (progress, Tables::from(tables))
         };
         Ok(Self {
             config,
@@ -120,22 +118,21 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             places,
             control,
             progress,
-            steps_csv,
-            evaluations_csv,
+            tables,
             statistics: None,
         })
     }
 
     fn run(&mut self) -> Result<(), TrainError> {
-        let total = self.session.setup().total_steps;
         let mut since_checkpoint = Stopwatch::start();
         while self.progress.finished.is_none() {
             let step = self.session.step_count();
-            if self.is_due(step) && self.progress.evaluated_step != Some(step) {
+            let over = self.session.is_over();
+            if self.progress.evaluated_step != Some(step) && self.is_due(over) {
                 self.evaluate()?;
                 continue;
             }
-            if step >= total {
+            if over {
                 let censored = self.progress.target.is_some_and(|t| !t.reached);
                 let status = if censored {
                     Status::Censored
@@ -151,21 +148,24 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             }
             let report = self.session.step()?;
             let step = step + 1;
+            self.note_changes();
             let bound = self.config.train.divergence_loss;
             let diverged = !(report.loss.is_finite() && report.loss <= bound);
             let log_every = self.config.train.log_every.max(1);
-            if step.is_multiple_of(log_every) || step == total || diverged {
-                let order = &self.session.setup().order;
+            if step.is_multiple_of(log_every) || self.session.is_over() || diverged {
+                let momentum = report.momentum.map_or_else(String::new, |m| m.to_string());
                 let _ = writeln!(
-                    self.steps_csv,
-                    "{step},{},{},{},{},{}",
-                    order.epochs_after(step),
-                    order.examples_after(step),
+                    self.tables.steps,
+                    "{step},{},{},{},{},{},{},{momentum}",
+                    self.session.epochs(),
+                    self.session.examples(),
                     report.examples,
                     report.lr,
-                    report.loss
+                    report.loss,
+                    report.workers,
                 );
             }
+            let total = self.session.setup().total_steps.max(step);
             (self.control.progress)(step, total, report.loss);
             if diverged {
                 let message = if report.loss.is_finite() {
@@ -185,10 +185,31 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
         Ok(())
     }
 
-    /// Whether the state after `step` updates is to be evaluated.
-    fn is_due(&self, step: u64) -> bool {
-        let setup = self.session.setup();
-        if step == 0 || step >= setup.total_steps {
+    /// Writes what the batch controller did since the last call.
+    fn note_changes(&mut self) {
+        for noted in self.session.take_changes() {
+            let change = noted.change;
+            let value = change.value.map_or_else(String::new, |v| v.to_string());
+            let _ = writeln!(
+                self.tables.batch,
+                "{},{},{},{},{},{},{},{},{value},{}",
+                noted.step,
+                noted.epoch,
+                noted.examples,
+                change.from,
+                change.to,
+                change.rate_factor_from,
+                change.rate_factor_to,
+                quoted(&change.quantity),
+                quoted(&change.reason),
+            );
+        }
+    }
+
+    /// Whether the state now is to be evaluated.
+    fn is_due(&self, over: bool) -> bool {
+        let step = self.session.step_count();
+        if step == 0 || over {
             return true;
         }
         let evaluate = &self.config.train.evaluate;
@@ -196,16 +217,16 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             (Some(every), _) => step.is_multiple_of(every),
             (None, every) => {
                 let every = every.unwrap_or(1.0);
-                let passed = |s: u64| (setup.order.epochs_after(s) / every + 1e-9).floor();
-                passed(step) > passed(step - 1)
+                let passed = |epochs: f64| (epochs / every + 1e-9).floor();
+                let last = self.progress.evaluated_epoch.unwrap_or(0.0);
+                passed(self.session.epochs()) > passed(last)
             }
         }
     }
 
     fn evaluate(&mut self) -> Result<(), TrainError> {
         let step = self.session.step_count();
-        let order = &self.session.setup().order;
-        let (epoch, examples) = (order.epochs_after(step), order.examples_after(step));
+        let (epoch, examples) = (self.session.epochs(), self.session.examples());
         let statistics = self.session.statistics()?;
         for split in [Split::Train, Split::Validation, Split::Test] {
             let Some(evaluation) = self.session.evaluate(split, &statistics)? else {
@@ -215,7 +236,7 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
                 .accuracy
                 .map_or_else(String::new, |a| a.to_string());
             let _ = writeln!(
-                self.evaluations_csv,
+                self.tables.evaluations,
                 "{step},{epoch},{examples},{},{},{accuracy},{}",
                 split.name(),
                 evaluation.loss,
@@ -225,6 +246,7 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
         }
         self.statistics = Some((step, statistics));
         self.progress.evaluated_step = Some(step);
+        self.progress.evaluated_epoch = Some(epoch);
         let bound = self.config.train.divergence_loss;
         if let Some(train) = self.progress.evaluation.get(&Split::Train)
             && !(train.loss.is_finite() && train.loss <= bound)
@@ -254,18 +276,16 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
     /// The state on disk; the tables beside it are there for the user to watch.
     fn checkpoint(&mut self) -> Result<(), TrainError> {
         let folder = self.places.folder;
-        self.progress.step = self.session.step_count();
-        store::write_atomic(&folder.join("steps.csv"), self.steps_csv.as_bytes())?;
-        store::write_atomic(
-            &folder.join("evaluations.csv"),
-            self.evaluations_csv.as_bytes(),
-        )?;
+        for (name, table) in self.tables.named() {
+            store::write_atomic(&folder.join(name), table.as_bytes())?;
+        }
         checkpoint::write(
             &folder.join("checkpoint.safetensors"),
             &self.progress,
+            self.session.counters(),
             self.session.parameters(),
-            self.session.state(),
-            [&self.steps_csv, &self.evaluations_csv],
+            self.session.vectors(),
+            &self.tables,
         )?;
         Ok(())
     }
@@ -276,22 +296,28 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             Some((step, statistics)) if step == self.session.step_count() => statistics,
             _ => self.session.statistics()?,
         };
-        let bytes = weights::to_bytes(model, self.session.parameters(), &statistics)?;
+        let bytes = weights::to_bytes(model, self.session.evaluated_parameters(), &statistics)?;
         store::write_atomic(&self.places.folder.join("model.safetensors"), &bytes)?;
         self.checkpoint()?;
         let step = self.session.step_count();
-        let order = &self.session.setup().order;
+        let exchange = self.session.statistics_exchange(&statistics);
         let (status, message) = self.progress.finished.unwrap_or((Status::Completed, None));
         Ok(TrialOutcome {
             status,
             message,
             steps: step,
-            examples: order.examples_after(step),
-            epochs: order.epochs_after(step),
+            examples: self.session.examples(),
+            epochs: self.session.epochs(),
             evaluation: self.progress.evaluation,
             target: self.progress.target,
+            statistics_exchange: exchange,
         })
     }
+}
+
+/// A cell of a CSV table that may hold commas.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\"\""))
 }
 
 fn reaches(target: &TargetConfig, evaluation: Option<&Evaluation>) -> bool {
