@@ -23,6 +23,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils import parametrizations
 
 DIGITS = Path(__file__).parent.parent / "assets" / "digits.csv.gz"
 
@@ -36,23 +37,45 @@ class SoftmaxRegression(nn.Module):
         return self.linear(x.flatten(1))
 
 
+def norm(kind, channels, images):
+    """What follows a layer of so many channels; `kind` is a resolved `normalization`."""
+    if kind == "batch":
+        return nn.BatchNorm2d(channels) if images else nn.BatchNorm1d(channels)
+    if kind == "layer":
+        return nn.GroupNorm(1, channels)
+    if isinstance(kind, dict) and "group" in kind:
+        return nn.GroupNorm(kind["group"]["groups"], channels)
+    return nn.Identity()
+
+
+def weight_normalized(module, kind):
+    """The module with weight normalization of all its layers where `kind` asks for it."""
+    if isinstance(kind, dict) and "weight" in kind:
+        for layer in module.modules():
+            if isinstance(layer, (nn.Linear, nn.Conv2d)):
+                parametrizations.weight_norm(layer)
+    return module
+
+
 class Mlp(nn.Module):
-    def __init__(self, features, widths, classes, activation):
+    def __init__(self, features, widths, classes, activation, kind):
         super().__init__()
         sizes = [features, *widths, classes]
         self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in zip(sizes, sizes[1:]))
+        self.norms = nn.ModuleList(norm(kind, width, False) for width in widths)
         self.activation = activation
 
     def forward(self, x):
         x = x.flatten(1)
-        for layer in self.layers[:-1]:
-            x = self.activation(layer(x))
+        for layer, normalize in zip(self.layers, self.norms):
+            x = self.activation(normalize(layer(x)))
         return self.layers[-1](x)
 
 
 class SimpleCnn(nn.Module):
-    def __init__(self, shape, channels, dense, classes):
+    def __init__(self, shape, channels, dense, classes, kind):
         super().__init__()
+        self.norms = nn.ModuleList(norm(kind, c, images) for c, images in [*((c, True) for c in channels), (dense, False)])
         depth, height, width = shape
         self.conv1 = nn.Conv2d(depth, channels[0], 5, padding=2)
         self.conv2 = nn.Conv2d(channels[0], channels[1], 5, padding=2)
@@ -60,18 +83,24 @@ class SimpleCnn(nn.Module):
         self.dense2 = nn.Linear(dense, classes)
 
     def forward(self, x):
-        x = functional.max_pool2d(functional.relu(self.conv1(x)), 2)
-        x = functional.max_pool2d(functional.relu(self.conv2(x)), 2)
-        return self.dense2(functional.relu(self.dense1(x.flatten(1))))
+        x = functional.max_pool2d(functional.relu(self.norms[0](self.conv1(x))), 2)
+        x = functional.max_pool2d(functional.relu(self.norms[1](self.conv2(x))), 2)
+        return self.dense2(functional.relu(self.norms[2](self.dense1(x.flatten(1)))))
+
+
+def biased(kind):
+    """Convolutions of the ResNet have biases where no shift follows them."""
+    return kind == "none" or isinstance(kind, dict) and "weight" in kind
 
 
 class Block(nn.Module):
-    def __init__(self, inputs, outputs, stride):
+    def __init__(self, inputs, outputs, stride, kind):
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
+        bias = biased(kind)
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=bias)
+        self.bn1 = norm(kind, outputs, True)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=bias)
+        self.bn2 = norm(kind, outputs, True)
         self.stride, self.pad = stride, (outputs - inputs) // 2
 
     def forward(self, x):
@@ -83,15 +112,15 @@ class Block(nn.Module):
 
 
 class Resnet(nn.Module):
-    def __init__(self, channels, depth, width, classes):
+    def __init__(self, channels, depth, width, classes, kind):
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, width, 3, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
+        self.conv1 = nn.Conv2d(channels, width, 3, padding=1, bias=biased(kind))
+        self.bn1 = norm(kind, width, True)
         inputs = width
         for stage, outputs in enumerate([width, 2 * width, 4 * width], 1):
             blocks = []
             for block in range((depth - 2) // 6):
-                blocks.append(Block(inputs, outputs, 2 if stage > 1 and block == 0 else 1))
+                blocks.append(Block(inputs, outputs, 2 if stage > 1 and block == 0 else 1, kind))
                 inputs = outputs
             setattr(self, f"layer{stage}", nn.Sequential(*blocks))
         self.linear = nn.Linear(4 * width, classes)
@@ -107,13 +136,15 @@ def build(model):
     if model == "softmax-regression":
         return SoftmaxRegression(64, 10)
     kind, options = next(iter(model.items()))
+    normalization = options.get("normalization", "batch" if kind == "resnet" else "none")
     if kind == "mlp":
         activation = {"relu": functional.relu, "tanh": torch.tanh}[options["activation"]]
-        return Mlp(64, options["widths"], 10, activation)
+        return weight_normalized(Mlp(64, options["widths"], 10, activation, normalization), normalization)
     if kind == "simple-cnn":
-        return SimpleCnn((1, 8, 8), options["channels"], options["dense"], 10)
+        cnn = SimpleCnn((1, 8, 8), options["channels"], options["dense"], 10, normalization)
+        return weight_normalized(cnn, normalization)
     if kind == "resnet":
-        return Resnet(1, options["depth"], options["width"], 10)
+        return weight_normalized(Resnet(1, options["depth"], options["width"], 10, normalization), normalization)
     raise SystemExit(f"model.{kind}: not a built-in classifier")
 
 

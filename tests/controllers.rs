@@ -1040,6 +1040,9 @@ fn what_cannot_be_followed_is_refused_with_a_way_out() {
     };
     let error = BatchControl::new(&larger(1.0, Some(0.95)), without, 5000).unwrap_err();
     assert_eq!(error, BatchError::Momentum);
-    let uneven = BatchControl::new(&config(BatchController::Constant {}), start(100, 8), 5000);
+    let uneven = BatchControl::new(&config(BatchController::Cabs {}), start(100, 8), 5000);
     assert!(uneven.unwrap_err().to_string().contains("train.workers"));
+    // A batch that stays may have shards of unequal sizes.
+    let stays = BatchControl::new(&config(BatchController::Constant {}), start(100, 8), 5000);
+    assert!(stays.is_ok());
 }

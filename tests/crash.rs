@@ -38,9 +38,14 @@ base_lr = 0.003
 base_batch = 64
 scaling = "sqrt"
 decay = "cosine"
+warmup = { epochs = 1 }
+
+[batch]
+every_steps = 5
 
 [sweep]
 "train.global_batch" = [8, 64]
+"batch.controller" = ["norm-test", "simple-noise-scale"]
 "#;
 
 fn spawn(config: &Path, results: &Path) -> Child {

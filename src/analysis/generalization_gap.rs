@@ -10,6 +10,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::answer::Answer;
+use super::course::{PointCourses, read_courses};
 use super::labels::{key_name, plain, value_label};
 use super::tables::{
     self, AnalysisError, SummaryRow, read_evaluations, read_optional, read_steps, read_summary,
@@ -295,6 +296,8 @@ pub struct GapAnalysis {
     pub has_target: bool,
     /// Training curves: the headline metric, and the training loss.
     pub curves: Vec<Curve>,
+    /// How rate and batch went at the points where one of them changes.
+    pub courses: Vec<PointCourses>,
     /// Things a reader should know about the tables, such as files that are not there.
     pub notes: Vec<String>,
     /// The answer.
@@ -338,7 +341,7 @@ impl GapAnalysis {
 /// Analyses the results folder `dir` of a study.
 ///
 /// Reads `study.json`, `summary.csv`, `config.toml`, and of each trial `config.toml`,
-/// `evaluations.csv` and, where the training split was not evaluated, `steps.csv`. Trains nothing.
+/// `evaluations.csv`, `steps.csv` and `batch.csv`, those of them that are there. Trains nothing.
 ///
 /// # Errors
 /// If `study.json` or `summary.csv` is missing, or if a file is unreadable or malformed; the
@@ -384,6 +387,10 @@ pub fn generalization_gap(dir: &Path) -> Result<GapAnalysis, AnalysisError> {
             curves.extend(read_curves(dir, point, &trials, metric, &mut notes)?);
         }
     }
+    let mut courses = Vec::new();
+    for point in &points {
+        courses.extend(read_courses(dir, point, &trials)?);
+    }
     let mut analysis = GapAnalysis {
         settings: settings(dir, &study)?,
         split_sizes: split_sizes(dir, &trials)?,
@@ -398,6 +405,7 @@ pub fn generalization_gap(dir: &Path) -> Result<GapAnalysis, AnalysisError> {
         held_out,
         metric,
         curves,
+        courses,
         notes,
         answer: Answer::default(),
     };
@@ -806,7 +814,9 @@ mod tests {
             .map(|step| tables::StepRow {
                 step,
                 epoch: 0.0,
+                global_batch: None,
                 lr: 0.1,
+                momentum: None,
                 loss: step as f64,
             })
             .collect();

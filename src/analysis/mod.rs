@@ -2,6 +2,7 @@
 //! again from the tables alone.
 
 mod answer;
+mod course;
 mod generalization_gap;
 mod headline;
 mod labels;
@@ -9,6 +10,7 @@ pub mod numbers;
 pub mod tables;
 
 pub use answer::{Answer, BestPoint, Comparison, RuleAnswer, Verdict};
+pub use course::{Course, CourseBuilder, Held, PointCourses};
 pub use generalization_gap::{
     Curve, CurvePoint, GapAnalysis, HeadlineMetric, Measure, Outcomes, Point, Rule, Setting, Trial,
     generalization_gap,
@@ -17,4 +19,5 @@ pub use headline::{Headline, HeadlineCell};
 pub use tables::AnalysisError;
 
 pub(crate) use answer::outcome_words;
+pub(crate) use course::varies;
 pub(crate) use generalization_gap::{rule_title, split_name};

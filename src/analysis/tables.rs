@@ -109,10 +109,37 @@ pub struct StepRow {
     pub step: u64,
     /// Passes over the training set so far.
     pub epoch: f64,
+    /// Examples of the update; `None` in tables without this column.
+    pub global_batch: Option<u64>,
     /// Learning rate of the update.
     pub lr: f64,
+    /// Momentum of the update, where it has one and the table tells.
+    pub momentum: Option<f64>,
     /// Mean loss of the update's batch, before the update.
     pub loss: f64,
+}
+
+/// One row of `batch.csv`: what the batch controller did, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChangeRow {
+    /// Updates made before.
+    pub step: u64,
+    /// Passes over the training set before.
+    pub epoch: f64,
+    /// Global batch before.
+    pub from: u64,
+    /// Global batch after.
+    pub to: u64,
+    /// What the controller multiplied the rate by, before.
+    pub factor_from: f64,
+    /// The same, after.
+    pub factor_to: f64,
+    /// What decided.
+    pub quantity: String,
+    /// Its value; `None` where it was undetermined.
+    pub value: Option<f64>,
+    /// Why, in words.
+    pub reason: String,
 }
 
 /// Reads `summary.csv` of the results folder `dir`.
@@ -246,11 +273,55 @@ pub fn read_steps(trial_dir: &Path) -> Result<Option<Vec<StepRow>>, AnalysisErro
     let table = Table::read(&path)?;
     let (steps, epochs) = (table.integers("step")?, table.numbers("epoch")?);
     let (rates, losses) = (table.numbers("lr")?, table.numbers("loss")?);
+    let batches = if table.has("global_batch") {
+        table.integers("global_batch")?
+    } else {
+        vec![None; table.len()]
+    };
+    let momenta = if table.has("momentum") {
+        table.numbers("momentum")?
+    } else {
+        vec![None; table.len()]
+    };
     let rows = (0..table.len()).map(|i| StepRow {
         step: steps[i].unwrap_or_default(),
         epoch: epochs[i].unwrap_or(f64::NAN),
+        global_batch: batches[i],
         lr: rates[i].unwrap_or(f64::NAN),
+        momentum: momenta[i],
         loss: losses[i].unwrap_or(f64::NAN),
+    });
+    Ok(Some(rows.collect()))
+}
+
+/// Reads `batch.csv` of a trial's folder; `None` if there is none.
+///
+/// # Errors
+/// If the file is unreadable, lacks a column, or a cell does not parse.
+pub fn read_changes(trial_dir: &Path) -> Result<Option<Vec<ChangeRow>>, AnalysisError> {
+    let path = trial_dir.join("batch.csv");
+    if !store::exists(&path) {
+        return Ok(None);
+    }
+    let table = Table::read(&path)?;
+    let (steps, epochs) = (table.integers("step")?, table.numbers("epoch")?);
+    let (from, to) = (table.integers("from_batch")?, table.integers("to_batch")?);
+    let factors = [
+        table.numbers("from_rate_factor")?,
+        table.numbers("to_rate_factor")?,
+    ];
+    let (quantities, values) = (table.texts("quantity")?, table.numbers("value")?);
+    let reasons = table.texts("reason")?;
+    let rows = (0..table.len()).map(|i| ChangeRow {
+        step: steps[i].unwrap_or_default(),
+        epoch: epochs[i].unwrap_or(f64::NAN),
+        from: from[i].unwrap_or_default(),
+        to: to[i].unwrap_or_default(),
+        factor_from: factors[0][i].unwrap_or(f64::NAN),
+        factor_to: factors[1][i].unwrap_or(f64::NAN),
+        quantity: quantities[i].unwrap_or_default().to_owned(),
+        value: values[i],
+        reason: reasons[i].unwrap_or_default().to_owned(),
     });
     Ok(Some(rows.collect()))
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
+use super::schedule;
 use crate::config::{self, StudyConfig, TrialSpec, value_text};
 
 /// Check a study file, or show what it stands for.
@@ -29,6 +30,15 @@ pub(crate) enum ConfigCommand {
         /// Change a key: `train.epochs=10`. May be given several times.
         #[arg(long = "set", value_name = "KEY=VALUE")]
         set: Vec<String>,
+        /// Instead, print batch, rate, momentum and noise scale over the run, without training.
+        #[arg(long)]
+        schedule: bool,
+        /// With --schedule: the number of training examples; the data are then not read.
+        #[arg(long, value_name = "N", requires = "schedule", value_parser = clap::value_parser!(u32).range(1..))]
+        examples: Option<u32>,
+        /// With --schedule: draw it too, as an SVG or a PNG.
+        #[arg(long, value_name = "FILE", requires = "schedule")]
+        plot: Option<PathBuf>,
     },
     /// Print the JSON schema of study files, for editors.
     Schema,
@@ -54,9 +64,25 @@ impl ConfigCommand {
                 let study = config::load(file, set)?;
                 check(&study, out)?;
             }
-            ConfigCommand::Show { file, trial, set } => {
+            ConfigCommand::Show {
+                file,
+                trial,
+                set,
+                schedule,
+                examples,
+                plot,
+            } => {
                 let study = config::load(file, set)?;
-                show(&study, trial.as_deref(), out)?;
+                let trials = chosen(&study, trial.as_deref())?;
+                if *schedule {
+                    let options = schedule::Options {
+                        examples: examples.map(|n| n as usize),
+                        plot: plot.as_deref(),
+                    };
+                    schedule::show(&study, &trials, &options, out)?;
+                } else {
+                    show(&study, &trials, out)?;
+                }
             }
             ConfigCommand::Schema => out.write_all(config::schema_json().as_bytes())?,
         }
@@ -92,26 +118,26 @@ fn check(study: &StudyConfig, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "  {trials} trials = {}", sizes.join(" x "))
 }
 
-fn show(
-    study: &StudyConfig,
+/// All trials, or the one asked for.
+fn chosen<'a>(
+    study: &'a StudyConfig,
     asked: Option<&str>,
-    out: &mut dyn Write,
-) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let chosen = |trial: &TrialSpec| {
+) -> Result<Vec<&'a TrialSpec>, NoSuchTrial> {
+    let is = |trial: &&TrialSpec| {
         asked.is_none_or(|asked| asked == trial.id || asked.parse() == Ok(trial.index))
     };
-    let mut trials = study
-        .trials
-        .iter()
-        .filter(|&trial| chosen(trial))
-        .peekable();
-    if let (None, Some(asked)) = (trials.peek(), asked) {
-        return Err(Box::new(NoSuchTrial {
+    let trials: Vec<&TrialSpec> = study.trials.iter().filter(is).collect();
+    match (trials.is_empty(), asked) {
+        (true, Some(asked)) => Err(NoSuchTrial {
             file: study.file.clone(),
             asked: asked.to_owned(),
             last: study.trials.len().saturating_sub(1),
-        }));
+        }),
+        _ => Ok(trials),
     }
+}
+
+fn show(study: &StudyConfig, trials: &[&TrialSpec], out: &mut dyn Write) -> std::io::Result<()> {
     for trial in trials {
         let config = &trial.config;
         let mut point: Vec<String> = trial
@@ -148,7 +174,7 @@ mod tests {
     fn shown(asked: Option<&str>) -> Result<String, Box<dyn Error + Send + Sync>> {
         let study = config::parse(STUDY, "two.toml", &[])?;
         let mut out = Vec::new();
-        show(&study, asked, &mut out)?;
+        show(&study, &chosen(&study, asked)?, &mut out)?;
         Ok(String::from_utf8(out)?)
     }
 

@@ -9,6 +9,7 @@
 mod bench;
 mod config;
 mod data;
+mod schedule;
 mod study;
 
 use std::fmt::Display;

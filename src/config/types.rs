@@ -398,8 +398,9 @@ pub enum StatisticsGroup {
     /// Those of one worker's shard: no communication.
     #[default]
     Local,
-    /// All examples of an update: the workers would exchange their sums at every layer, forward
-    /// and backward.
+    /// All examples of an update, as synchronized batch normalization: on many machines the workers
+    /// would exchange their sums at every layer, forward and backward (`result.json` counts them).
+    /// Here the whole batch is one pass, on one thread.
     Global,
     /// Groups of a fixed size inside each worker's shard (Hoffer et al. 2017).
     Ghost {

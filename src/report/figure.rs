@@ -6,7 +6,7 @@ use plotters::style::RGBColor;
 use super::ReportError;
 use super::axis::Axis;
 use super::canvas::{self, Align, Canvas, DrawError, text_width};
-use super::palette::{Dash, GRID, INK, MUTED, Marker, Style};
+use super::palette::{self, Dash, GRID, INK, MUTED, Marker, Style};
 
 /// Width of every figure, in display units.
 const WIDTH: f64 = 960.0;
@@ -39,6 +39,13 @@ pub(crate) struct Figure {
     pub(crate) legend: Vec<(Sample, String)>,
 }
 
+/// A figure and its SVG text.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Drawn {
+    pub(crate) figure: Figure,
+    pub(crate) svg: String,
+}
+
 /// What stands beside a label in the legend.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Sample {
@@ -46,6 +53,8 @@ pub(crate) enum Sample {
     Series(Style),
     /// A line without markers.
     Line(Style),
+    /// A line that stays in the background.
+    Faint(Style),
     /// A reference line.
     Reference(Dash),
     /// A hollow marker.
@@ -95,6 +104,8 @@ pub(crate) struct Series {
     pub(crate) banded: bool,
     /// Shift to the right, in display units, so that series do not hide each other.
     pub(crate) dodge: f64,
+    /// Whether the line stays in the background.
+    pub(crate) faint: bool,
 }
 
 /// One value of a series.
@@ -311,6 +322,9 @@ impl Figure {
                     canvas.marker(style.marker, middle, MARKER, style.colour, false)?;
                 }
                 Sample::Line(style) => canvas.line(&ends, style.colour, 1.75, style.dash)?,
+                Sample::Faint(style) => {
+                    canvas.line(&ends, palette::faint(style.colour), 1.0, style.dash)?;
+                }
                 Sample::Reference(dash) => canvas.line(&ends, MUTED, 1.25, dash)?,
                 Sample::Hollow => canvas.marker(Marker::Circle, middle, MARKER, MUTED, true)?,
                 Sample::Cross => canvas.cross(middle, 3.5, MUTED)?,
@@ -552,8 +566,13 @@ impl Series {
             .map(|m| place(m.x, m.y))
             .map(|(x, y)| (x + self.dodge, y))
             .collect();
+        let (colour, width) = if self.faint {
+            (palette::faint(self.style.colour), 1.0)
+        } else {
+            (self.style.colour, 1.75)
+        };
         for piece in plot.clip_line(&line) {
-            canvas.line(&piece, self.style.colour, 1.75, self.style.dash)?;
+            canvas.line(&piece, colour, width, self.style.dash)?;
         }
         Ok(())
     }

@@ -176,6 +176,7 @@ fn by_batch(analysis: &GapAnalysis, quantity: &Quantity) -> Vec<Series> {
             pointed: true,
             banded: false,
             dodge: (rule as f64 - (rules - 1) as f64 / 2.0) * step,
+            faint: false,
         })
         .collect()
 }
@@ -430,6 +431,7 @@ fn by_rule(analysis: &GapAnalysis) -> Option<Figure> {
                     pointed: true,
                     banded: false,
                     dodge: 0.0,
+                    faint: false,
                 })
                 .collect();
             let axis = Axis::linear(&quantity.label, &extent(&series), quantity.limits);
@@ -711,10 +713,11 @@ fn curve_series(curve: &Curve, style: Style, factor: f64, against_steps: bool) -
         joined: true,
         banded: true,
         dodge: 0.0,
+        faint: false,
     }
 }
 
-fn slug(text: &str) -> String {
+pub(super) fn slug(text: &str) -> String {
     let mut slug = String::new();
     for c in text.chars().take(40) {
         if c.is_ascii_alphanumeric() {
@@ -848,6 +851,7 @@ fn merged(series: &[Series], style: Style) -> Series {
         pointed: true,
         banded: false,
         dodge: 0.0,
+        faint: false,
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod axis;
 mod canvas;
+mod course_figures;
 mod figure;
 mod gap_figures;
 mod page;
@@ -13,8 +14,9 @@ mod png;
 
 use std::path::{Path, PathBuf};
 
-use crate::analysis::GapAnalysis;
+use crate::analysis::{Course, GapAnalysis};
 use crate::store::{self, StoreError};
+use figure::{Drawn, Figure};
 
 /// Why a report could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -30,10 +32,25 @@ pub enum ReportError {
         /// What the drawing library says.
         message: String,
     },
+    /// A figure was to be written under a name that says no format.
+    #[error("{}: expected a name that ends in .svg or .png", path.display())]
+    Ending {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Too many runs for one figure.
+    #[error("{found} runs are too many for one figure, which takes at most {MOST_PLANS}")]
+    TooMany {
+        /// The runs.
+        found: usize,
+    },
     /// The page could not be rendered.
     #[error("the page: {0}")]
     Page(#[from] minijinja::Error),
 }
+
+/// Runs in one figure of [`write_schedule`]: as many as have different lines.
+const MOST_PLANS: usize = 28;
 
 /// What was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,25 +68,61 @@ pub struct ReportFiles {
 pub fn write(dir: &Path, analysis: &GapAnalysis) -> Result<ReportFiles, ReportError> {
     let folder = dir.join("figures");
     store::create_folder(&folder)?;
-    let figures = gap_figures::figures(analysis);
-    let mut drawn = Vec::with_capacity(figures.len());
     let mut files = Vec::new();
-    for figure in &figures {
+    let mut draw = |figure: Figure| -> Result<Drawn, ReportError> {
         let svg = figure.svg()?;
         for (ending, bytes) in [("svg", svg.as_bytes()), ("png", figure.png()?.as_slice())] {
             let path = folder.join(format!("{}.{ending}", figure.name));
             store::write_if_changed(&path, bytes)?;
             files.push(path);
         }
-        drawn.push(svg);
-    }
+        Ok(Drawn { figure, svg })
+    };
+    let figures = gap_figures::figures(analysis)
+        .into_iter()
+        .map(&mut draw)
+        .collect::<Result<Vec<_>, _>>()?;
+    let courses = course_figures::figures(analysis)
+        .into_iter()
+        .map(|(rule, figure)| Ok((rule, draw(figure)?)))
+        .collect::<Result<Vec<_>, ReportError>>()?;
     remove_stale(&folder, &files)?;
     let html = dir.join("report.html");
-    store::write_if_changed(&html, page::render(analysis, &figures, &drawn)?.as_bytes())?;
+    let page = page::render(analysis, &figures, &courses)?;
+    store::write_if_changed(&html, page.as_bytes())?;
     Ok(ReportFiles {
         html,
         figures: files,
     })
+}
+
+/// Draws the schedules of planned runs into one figure, an SVG or a PNG by the ending of `path`:
+/// each run with its name, and `key`, what the names are values of.
+///
+/// # Errors
+/// If the ending is another, the runs are too many to tell apart, or the file cannot be written.
+pub fn write_schedule(
+    path: &Path,
+    study: &str,
+    key: &str,
+    plans: &[(String, Course)],
+) -> Result<(), ReportError> {
+    if plans.len() > MOST_PLANS {
+        return Err(ReportError::TooMany { found: plans.len() });
+    }
+    let ending = path.extension().and_then(|e| e.to_str());
+    let figure = course_figures::of_plans(study, key, plans);
+    let bytes = match ending.map(str::to_ascii_lowercase).as_deref() {
+        Some("svg") => figure.svg()?.into_bytes(),
+        Some("png") => figure.png()?,
+        _ => {
+            return Err(ReportError::Ending {
+                path: path.to_owned(),
+            });
+        }
+    };
+    store::write_atomic(path, &bytes)?;
+    Ok(())
 }
 
 /// Removes figures of an earlier report that this one does not have, and nothing else.
@@ -79,7 +132,7 @@ fn remove_stale(folder: &Path, files: &[PathBuf]) -> Result<(), ReportError> {
             .file_stem()
             .and_then(|s| s.to_str())
             .unwrap_or_default();
-        let ours = gap_figures::is_name(name)
+        let ours = (gap_figures::is_name(name) || course_figures::is_name(name))
             && path.extension().is_some_and(|e| e == "svg" || e == "png");
         if ours && !files.contains(&path) {
             store::remove_file(&path)?;

@@ -10,14 +10,19 @@ use serde::Serialize;
 
 use crate::analysis::numbers::{count, decimals, fixed, list, plural, significant, with_interval};
 use crate::analysis::{
-    GapAnalysis, HeadlineMetric, Measure, Point, Trial, Verdict, outcome_words, split_name,
+    GapAnalysis, HeadlineMetric, Measure, Point, PointCourses, Trial, Verdict, outcome_words,
+    split_name,
 };
 use crate::config::{Metric, Split, value_text};
 use crate::math::statistics::Estimate;
 use crate::train::Status;
 
-use super::figure::Figure;
+use super::figure::Drawn;
 use super::palette;
+
+/// Lines of a batch controller's log that are shown from its start, and from its end.
+const FIRST_MOVES: usize = 8;
+const LAST_MOVES: usize = 4;
 
 /// Values of an axis that are written out in full.
 const MOST_VALUES: usize = 16;
@@ -35,6 +40,7 @@ struct Page<'a> {
     rules: Option<Table>,
     cost: Option<Table>,
     figures: Vec<FigureView<'a>>,
+    courses: Vec<CourseView<'a>>,
     points: Option<Table>,
     trials: Table,
     outcome: String,
@@ -54,6 +60,30 @@ struct FigureView<'a> {
     svg: &'a str,
 }
 
+/// A figure of rate and batch over the runs of a rule, and what its controller did.
+#[derive(Serialize)]
+struct CourseView<'a> {
+    figure: FigureView<'a>,
+    moves: Option<Moves>,
+}
+
+/// The log of a batch controller.
+#[derive(Serialize)]
+struct Moves {
+    summary: String,
+    table: Table,
+}
+
+impl<'a> FigureView<'a> {
+    fn of(drawn: &'a Drawn) -> Self {
+        Self {
+            name: &drawn.figure.name,
+            caption: &drawn.figure.caption,
+            svg: &drawn.svg,
+        }
+    }
+}
+
 /// A table; columns from `numbers_from` on are set flush right.
 #[derive(Serialize)]
 struct Table {
@@ -62,11 +92,11 @@ struct Table {
     numbers_from: usize,
 }
 
-/// Renders the page; `svgs` are the figures as drawn, in the same order.
+/// Renders the page; `courses` are figures of the schedules of a rule, given by its index.
 pub(crate) fn render(
     analysis: &GapAnalysis,
-    figures: &[Figure],
-    svgs: &[String],
+    figures: &[Drawn],
+    courses: &[(usize, Drawn)],
 ) -> Result<String, minijinja::Error> {
     let study = &analysis.study;
     let page = Page {
@@ -80,13 +110,12 @@ pub(crate) fn render(
         sureness: &analysis.answer.sureness,
         rules: rules_table(analysis),
         cost: cost_table(analysis),
-        figures: figures
+        figures: figures.iter().map(FigureView::of).collect(),
+        courses: courses
             .iter()
-            .zip(svgs)
-            .map(|(f, svg)| FigureView {
-                name: &f.name,
-                caption: &f.caption,
-                svg,
+            .map(|(rule, drawn)| CourseView {
+                figure: FigureView::of(drawn),
+                moves: moves(analysis, *rule),
             })
             .collect(),
         points: points_table(analysis),
@@ -556,6 +585,81 @@ fn trials_table(analysis: &GapAnalysis) -> Table {
     }
 }
 
+/// What the batch controller did in the first seed of each point of a rule; of a long log the first
+/// and the last lines.
+fn moves(analysis: &GapAnalysis, rule: usize) -> Option<Moves> {
+    let of_rule = || analysis.courses.iter().filter(|c| c.rule == rule);
+    let points: Vec<&PointCourses> = of_rule().filter(|c| !c.changes.is_empty()).collect();
+    let several = of_rule().count() > 1;
+    let (first, last) = if points.len() > 1 {
+        (FIRST_MOVES / 2, LAST_MOVES / 2)
+    } else {
+        (FIRST_MOVES, LAST_MOVES)
+    };
+    let changes = || points.iter().flat_map(|p| &p.changes);
+    let factors = changes().any(|c| c.factor_from != 1.0 || c.factor_to != 1.0);
+    let mut head: Vec<String> = ["step", "epoch", "from", "to"].map(str::to_owned).into();
+    if factors {
+        head.push("factor of the rate".to_owned());
+    }
+    head.extend(["quantity", "value", "reason"].map(str::to_owned));
+    let mut rows = Vec::new();
+    for point in &points {
+        let lines = point.changes.len();
+        for (i, change) in point.changes.iter().enumerate() {
+            let left_out = lines.saturating_sub(first + last);
+            if left_out > 1 && i == first {
+                let mut row = vec![String::new(); head.len()];
+                row[head.len() - 1] = format!("\u{2026} {left_out} more in batch.csv \u{2026}");
+                rows.push((point.batch, row));
+            }
+            if left_out > 1 && (first..first + left_out).contains(&i) {
+                continue;
+            }
+            let mut row = vec![
+                count(change.step),
+                significant(change.epoch, 3),
+                change.from.to_string(),
+                change.to.to_string(),
+            ];
+            if factors {
+                row.push(significant(change.factor_to, 3));
+            }
+            let value = change.value.map(|v| significant(v, 4));
+            row.push(change.quantity.clone());
+            row.push(value.unwrap_or_else(|| "–".to_owned()));
+            row.push(change.reason.clone());
+            rows.push((point.batch, row));
+        }
+    }
+    if several {
+        head.insert(0, "batch at the start".to_owned());
+    }
+    let rows = rows.into_iter().map(|(batch, mut row)| {
+        if several {
+            row.insert(0, batch.to_string());
+        }
+        row
+    });
+    let summary = match points.as_slice() {
+        [] => return None,
+        [point] => format!(
+            "What the batch controller did, seed {}: {}",
+            point.seed,
+            plural(point.changes.len(), "line", "lines")
+        ),
+        _ => "What the batch controller did, first seed of each batch".to_owned(),
+    };
+    Some(Moves {
+        summary,
+        table: Table {
+            rows: rows.collect(),
+            head,
+            numbers_from: usize::MAX,
+        },
+    })
+}
+
 /// Trials that did not complete, with their messages.
 fn troubles_table(analysis: &GapAnalysis) -> Option<Table> {
     let rows: Vec<Vec<String>> = analysis
@@ -608,6 +712,10 @@ fn dark_figures(analysis: &GapAnalysis) -> String {
     for colour in colours {
         if let Some(lighter) = palette::on_dark(colour) {
             turn(palette::hex(colour), &palette::hex(lighter));
+        }
+        if analysis.courses.iter().any(|c| c.courses.len() > 1) {
+            let faint = palette::hex(palette::faint(colour));
+            turn(faint, &palette::hex(palette::faint_on_dark(colour)));
         }
     }
     rules.push_str("}\n");

@@ -11,6 +11,9 @@ pub(crate) const GRID: RGBColor = RGBColor(0xE4, 0xE7, 0xEB);
 /// Background.
 pub(crate) const PAPER: RGBColor = RGBColor(0xFF, 0xFF, 0xFF);
 
+/// Background of a dark page, as in page.css.
+const DARK_PAPER: RGBColor = RGBColor(0x15, 0x18, 0x1C);
+
 /// The palette of Okabe and Ito (2008) without its yellow, which is too faint on white.
 pub(crate) const SERIES: [RGBColor; 7] = [
     RGBColor(0x00, 0x72, 0xB2),
@@ -87,11 +90,7 @@ pub(crate) fn ordered(i: usize, n: usize) -> Style {
     let share = position - below as f64;
     let (a, b) = (SEQUENCE[below], SEQUENCE[below + 1]);
     Style {
-        colour: RGBColor(
-            mix(a.0, b.0, share),
-            mix(a.1, b.1, share),
-            mix(a.2, b.2, share),
-        ),
+        colour: towards(a, b, share),
         marker: MARKERS[i % MARKERS.len()],
         dash: None,
     }
@@ -102,7 +101,25 @@ pub(crate) fn on_dark(colour: RGBColor) -> Option<RGBColor> {
     let RGBColor(r, g, b) = colour;
     let luma = 0.2126 * f64::from(r) + 0.7152 * f64::from(g) + 0.0722 * f64::from(b);
     let share = ((150.0 - luma) / 255.0).clamp(0.0, 0.6);
-    (share > 0.05).then(|| RGBColor(mix(r, 255, share), mix(g, 255, share), mix(b, 255, share)))
+    (share > 0.05).then(|| towards(colour, PAPER, share))
+}
+
+/// The colour of a line in the background.
+pub(crate) fn faint(colour: RGBColor) -> RGBColor {
+    towards(colour, PAPER, 0.6)
+}
+
+/// [`faint`] on a dark page.
+pub(crate) fn faint_on_dark(colour: RGBColor) -> RGBColor {
+    towards(on_dark(colour).unwrap_or(colour), DARK_PAPER, 0.55)
+}
+
+fn towards(from: RGBColor, to: RGBColor, share: f64) -> RGBColor {
+    RGBColor(
+        mix(from.0, to.0, share),
+        mix(from.1, to.1, share),
+        mix(from.2, to.2, share),
+    )
 }
 
 /// `#RRGGBB`, as the SVG backend writes it.

@@ -440,6 +440,19 @@ pub enum BatchError {
     Momentum,
 }
 
+impl BatchError {
+    /// The dotted TOML key that is wrong.
+    pub fn key(&self) -> String {
+        match self {
+            Self::OutOfRange { key, .. } => key.clone(),
+            Self::Unit { key, .. } | Self::Bound { key, .. } => (*key).to_owned(),
+            Self::Cadence { key, .. } => format!("batch.{key}"),
+            Self::Coupling => "batch.coupling".to_owned(),
+            Self::Momentum => "batch.controller.smith.momentum".to_owned(),
+        }
+    }
+}
+
 impl BatchControl {
     /// The controller of a run on `examples` training examples.
     ///
@@ -450,14 +463,17 @@ impl BatchControl {
         check_numbers(config)?;
         let written = start.global_batch;
         let workers = start.workers;
+        let constant = matches!(config.controller, BatchController::Constant {});
         let whole = workers >= 1 && written >= 1 && written.is_multiple_of(workers);
         range(
             "train.global_batch",
             "a multiple of `train.workers`",
-            whole,
+            whole || constant,
             written,
         )?;
         let unit = match config.growth {
+            // A batch that stays may have shards of unequal sizes.
+            _ if constant => 1,
             BatchGrowth::Shards => workers,
             BatchGrowth::Workers => written / workers,
             BatchGrowth::Accumulation => written,

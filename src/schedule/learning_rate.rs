@@ -158,7 +158,7 @@ impl LearningRate {
     pub fn at(&self, clock: f64) -> f64 {
         let mut start_of_decay = 0.0;
         if let Some(warmup) = &self.warmup {
-            if !reached(clock, warmup.length) {
+            if self.warms_up(clock) {
                 return warmup.at(clock, self.peak);
             }
             start_of_decay = warmup.length;
@@ -176,6 +176,12 @@ impl LearningRate {
                 since,
                 progress,
             })
+    }
+
+    /// Whether the update that comes at `clock` belongs to the warm-up.
+    pub fn warms_up(&self, clock: f64) -> bool {
+        let warmup = self.warmup.as_ref();
+        warmup.is_some_and(|warmup| !reached(clock, warmup.length))
     }
 
     /// The scaled rate, before warm-up and decay.

@@ -276,6 +276,7 @@ fn place_of_training(error: &TrainError) -> (String, String) {
             place("learning_rate.warmup", error.to_string())
         }
         TrainError::Schedule(_) => place("learning_rate", error.to_string()),
+        TrainError::Batch(error) => place(&error.key(), error.to_string()),
         TrainError::Statistics { key, .. } => place(key, error.to_string()),
         TrainError::MicroBatch { .. } => place("train.micro_batch", error.to_string()),
         _ => place("train", error.to_string()),
@@ -283,7 +284,9 @@ fn place_of_training(error: &TrainError) -> (String, String) {
 }
 
 fn place(key: &str, message: String) -> (String, String) {
-    let bare = message.strip_prefix(&format!("{key}: ")).map(str::to_owned);
+    let bare = [format!("{key}: "), format!("`{key}`: "), format!("`{key}` ")]
+        .iter()
+        .find_map(|start| message.strip_prefix(start.as_str()).map(str::to_owned));
     (key.to_owned(), bare.unwrap_or(message))
 }
 

@@ -206,45 +206,48 @@ impl<'env, F: Scalar> Session<'_, 'env, F> {
         })
     }
 
-    /// What the batch controller does before an update: by the epochs passed, or by the curvature.
-    pub(super) fn control_before(&mut self) -> Result<(), TrainError> {
+    /// What a plan for the batch does before an update, by the epochs passed.
+    pub(super) fn follow_plan(&mut self) {
+        let moment = self.setup.moment(&self.reached());
+        if self.setup.control.need(&self.counters.control, moment) == Need::Nothing {
+            self.decide(&Measured::Nothing, 0.0);
+        }
+    }
+
+    /// What the batch controller makes of the curvature after an update, for those that come.
+    pub(super) fn follow_curvature(&mut self, lr: f64) -> Result<(), TrainError> {
         let moment = self.setup.moment(&self.reached());
         let need = self.setup.control.need(&self.counters.control, moment);
-        let measured = match (&self.config.batch.controller, need) {
-            (
-                BatchController::Absa {
-                    curvature_examples,
-                    power_iterations,
-                    tolerance,
-                    ..
-                },
-                Need::TopEigenvalue,
-            ) => {
-                let at: Vec<f64> = self.parameters.iter().map(|p| p.to_f64()).collect();
-                let mut gradient = self.curvature_gradient(*curvature_examples)?;
-                let mut hessian = Hessian::new(&at, &mut gradient);
-                let search = PowerIteration {
-                    products: *power_iterations,
-                    tolerance: *tolerance,
-                    seed: self.config.data.split_seed,
-                };
-                let mut product = |v: &[f64], out: &mut [f64]| hessian.product(v, out);
-                let top = top_eigenvalue(&mut product, at.len(), &search)?;
-                Measured::Eigenvalue {
-                    value: top.value,
-                    converged: top.converged,
-                    residual: top.residual,
-                    products: top.products,
-                }
-            }
-            (_, Need::Nothing) => Measured::Nothing,
-            // These come with the gradient.
-            _ => return Ok(()),
+        let BatchController::Absa {
+            curvature_examples,
+            power_iterations,
+            tolerance,
+            ..
+        } = self.config.batch.controller
+        else {
+            return Ok(());
         };
-        let lr = self.counters.last_lr.unwrap_or_else(|| {
-            let clock = self.setup.clock(&self.reached());
-            self.setup.rate.at(clock)
-        });
+        if need != Need::TopEigenvalue || self.is_over() {
+            return Ok(());
+        }
+        let at: Vec<f64> = self.parameters.iter().map(|p| p.to_f64()).collect();
+        let top = {
+            let mut gradient = self.curvature_gradient(curvature_examples)?;
+            let mut hessian = Hessian::new(&at, &mut gradient);
+            let search = PowerIteration {
+                products: power_iterations,
+                tolerance,
+                seed: self.config.data.split_seed,
+            };
+            let mut product = |v: &[f64], out: &mut [f64]| hessian.product(v, out);
+            top_eigenvalue(&mut product, at.len(), &search)?
+        };
+        let measured = Measured::Eigenvalue {
+            value: top.value,
+            converged: top.converged,
+            residual: top.residual,
+            products: top.products,
+        };
         self.decide(&measured, lr);
         Ok(())
     }

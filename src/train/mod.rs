@@ -16,7 +16,7 @@ pub use checkpoint::CheckpointError;
 pub use outcome::{Evaluation, StatisticsExchange, Status, TargetOutcome, TrialOutcome};
 pub use pool::Pool;
 pub use session::{BatchChange, Session, StepReport};
-pub use setup::{Setup, check_groups};
+pub use setup::{PlannedUpdate, PlannedUpdates, Setup, check_groups};
 pub use trial::{Control, Places, run_trial};
 
 use crate::config::ConfigError;

@@ -9,9 +9,9 @@ use super::TrainError;
 use super::measure::{Gains, move_along_the_gradient, squared_norm};
 use super::outcome::{Evaluation, StatisticsExchange};
 use super::pool::Pool;
-use super::setup::{Reached, Setup, check_groups, groups_of, shards_of};
+use super::setup::{Reached, Setup, check_groups, groups_of, shards_of, workers_of};
 use crate::collective::{OrderedTree, Root};
-use crate::config::{BatchGrowth, BatchStatistics, Scaling, Split, StatisticsGroup, TrialConfig};
+use crate::config::{BatchStatistics, Scaling, Split, StatisticsGroup, TrialConfig};
 use crate::data::order::{Position, pieces, shards};
 use crate::data::{Data, Examples};
 use crate::objective::{
@@ -217,9 +217,11 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         self.counters.control.global_batch
     }
 
-    /// Whether the budget is used up.
+    /// Whether the budget is used up: it has no room for the next update, at the batch which that
+    /// has.
     pub fn is_over(&self) -> bool {
-        self.setup.is_over(&self.reached())
+        let (mut state, mut reached) = (self.counters.control.clone(), self.reached());
+        !self.setup.begin(&mut state, &mut reached)
     }
 
     pub(super) fn reached(&self) -> Reached {
@@ -360,7 +362,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     /// # Errors
     /// If the model fails.
     pub fn step(&mut self) -> Result<StepReport, TrainError> {
-        self.control_before()?;
+        self.follow_plan();
         let batch = self.counters.control.global_batch;
         let ids = self.setup.order.batch(self.counters.position, batch);
         self.update_on(ids)
@@ -371,7 +373,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     /// # Errors
     /// If the model fails.
     pub fn step_on(&mut self, ids: Vec<u64>) -> Result<StepReport, TrainError> {
-        self.control_before()?;
+        self.follow_plan();
         self.update_on(ids)
     }
 
@@ -405,14 +407,9 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             (Some(gains), Some(noise)) => gains.next(self.config, self.setup.global_batch, noise),
             _ => 1.0,
         };
-        let clock = self.setup.clock(&reached);
-        let coupling = self.setup.coupling(self.config, &self.counters.control);
-        let lr = self.setup.rate.at(clock) * coupling * self.counters.control.rate_factor * gain;
-        let momentum = self
-            .setup
-            .momentum
-            .as_ref()
-            .map(|m| m.at(reached.step, clock));
+        let state = &self.counters.control;
+        let (rate, momentum) = self.setup.rates(self.config, &reached, state);
+        let lr = rate * gain;
         let mut control = Measured::Nothing;
         if applies {
             if let (Some(noise), true) = (noise, measured) {
@@ -451,6 +448,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             if measured {
                 self.decide(&control, lr);
             }
+            self.follow_curvature(lr)?;
         }
         Ok(StepReport {
             loss,
@@ -711,17 +709,6 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         let seed = self.config.data.split_seed;
         let order = rng::permutation(available, seed, "train-evaluation", 0);
         order[..limit].iter().map(|&i| u64::from(i)).collect()
-    }
-}
-
-/// Workers that a batch is spread over.
-fn workers_of(config: &TrialConfig, global_batch: usize) -> usize {
-    match config.batch.growth {
-        BatchGrowth::Workers => {
-            let local = config.written_batch() / config.train.workers.max(1);
-            global_batch.div_ceil(local.max(1))
-        }
-        BatchGrowth::Shards | BatchGrowth::Accumulation => config.train.workers,
     }
 }
 

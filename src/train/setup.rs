@@ -73,6 +73,67 @@ pub(super) struct Reached {
     pub(super) gains: f64,
 }
 
+/// An update as it is planned, in the terms of steps.csv.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PlannedUpdate {
+    /// Number of the update, 1 for the first.
+    pub step: u64,
+    /// Epochs passed before it.
+    pub begins: f64,
+    /// Epochs passed after it.
+    pub epoch: f64,
+    /// Examples processed after it.
+    pub examples: u64,
+    /// Its examples: fewer than `batch` at the end of a partial epoch.
+    pub global_batch: usize,
+    /// The global batch that holds.
+    pub batch: usize,
+    /// Workers that it is spread over.
+    pub workers: usize,
+    /// Learning rate.
+    pub lr: f64,
+    /// Momentum, for an optimizer with momentum.
+    pub momentum: Option<f64>,
+    /// Whether it belongs to the warm-up.
+    pub warms_up: bool,
+}
+
+/// The updates of a run, one after the other, without training: see [`Setup::planned`].
+#[derive(Debug, Clone)]
+pub struct PlannedUpdates<'a> {
+    setup: &'a Setup,
+    config: &'a TrialConfig,
+    state: ControlState,
+    reached: Reached,
+}
+
+impl Iterator for PlannedUpdates<'_> {
+    type Item = PlannedUpdate;
+
+    fn next(&mut self) -> Option<PlannedUpdate> {
+        let (setup, config) = (self.setup, self.config);
+        if !setup.begin(&mut self.state, &mut self.reached) {
+            return None;
+        }
+        let begins = setup.epochs(&self.reached);
+        let warms_up = setup.rate.warms_up(setup.clock(&self.reached));
+        let (lr, momentum) = setup.rates(config, &self.reached, &self.state);
+        let global_batch = setup.advance(&mut self.reached);
+        Some(PlannedUpdate {
+            step: self.reached.step,
+            begins,
+            epoch: setup.epochs(&self.reached),
+            examples: self.reached.position.examples,
+            global_batch,
+            batch: self.reached.batch,
+            workers: workers_of(config, self.reached.batch),
+            lr,
+            momentum,
+            warms_up,
+        })
+    }
+}
+
 impl Setup {
     /// Works out the budget and the schedules, and checks them against the data.
     ///
@@ -179,24 +240,58 @@ impl Setup {
         let mut state = self.control.initial_state();
         let mut reached = self.start();
         self.shapes.clear();
-        loop {
-            let moment = self.moment(&reached);
-            self.control
-                .decide(&mut state, moment, &Measured::Nothing, 0.0);
-            reached.batch = state.global_batch;
-            if self.is_over(&reached) {
-                break;
-            }
-            let next = self.order.after(reached.position, state.global_batch);
+        while self.begin(&mut state, &mut reached) {
+            let examples = self.advance(&mut reached);
             self.shapes.insert(Shape {
-                examples: (next.examples - reached.position.examples) as usize,
-                batch: state.global_batch,
+                examples,
+                batch: reached.batch,
             });
-            reached.position = next;
-            reached.step += 1;
         }
         self.total_steps = reached.step;
         self.clock(&reached)
+    }
+
+    /// The updates of the run without training it: those that a run of this `config` makes, where
+    /// its batches are known beforehand ([`BatchControl::planned`]). Where they follow measurements,
+    /// the updates at the starting batch; with AdaScale those at a gain of 1.
+    pub fn planned<'a>(&'a self, config: &'a TrialConfig) -> PlannedUpdates<'a> {
+        PlannedUpdates {
+            setup: self,
+            config,
+            state: self.control.initial_state(),
+            reached: self.start(),
+        }
+    }
+
+    /// Lets a plan decide about the next update; whether the budget has room for it.
+    pub(super) fn begin(&self, state: &mut ControlState, reached: &mut Reached) -> bool {
+        let moment = self.moment(reached);
+        self.control.decide(state, moment, &Measured::Nothing, 0.0);
+        reached.batch = state.global_batch;
+        !self.is_over(reached)
+    }
+
+    /// Passes an update, at a gain of 1, and returns its examples.
+    fn advance(&self, reached: &mut Reached) -> usize {
+        let next = self.order.after(reached.position, reached.batch);
+        let examples = next.examples - reached.position.examples;
+        reached.position = next;
+        reached.step += 1;
+        reached.gains += 1.0;
+        examples as usize
+    }
+
+    /// The learning rate of the next update, before AdaScale's gain, and its momentum.
+    pub(super) fn rates(
+        &self,
+        config: &TrialConfig,
+        reached: &Reached,
+        state: &ControlState,
+    ) -> (f64, Option<f64>) {
+        let clock = self.clock(reached);
+        let lr = self.rate.at(clock) * self.coupling(config, state) * state.rate_factor;
+        let momentum = self.momentum.as_ref().map(|m| m.at(reached.step, clock));
+        (lr, momentum)
     }
 
     /// Before the first update.
@@ -232,7 +327,7 @@ impl Setup {
     }
 
     /// Whether the budget has no room for the next update.
-    pub(super) fn is_over(&self, reached: &Reached) -> bool {
+    fn is_over(&self, reached: &Reached) -> bool {
         let next = || self.order.after(reached.position, reached.batch);
         match self.budget {
             Budget::Steps(steps) => reached.step >= steps,
@@ -250,7 +345,7 @@ impl Setup {
     }
 
     /// The factor by which a batch other than that of `[train]` moves the rate.
-    pub(super) fn coupling(&self, config: &TrialConfig, state: &ControlState) -> f64 {
+    fn coupling(&self, config: &TrialConfig, state: &ControlState) -> f64 {
         let (batch, written) = (self.control.rate_batch(state), config.written_batch());
         if batch == written {
             return 1.0;
@@ -268,6 +363,17 @@ impl Setup {
             Budget::Gains(gains) => reached.gains / gains,
         };
         share.clamp(0.0, 1.0)
+    }
+}
+
+/// Workers that a batch is spread over.
+pub(super) fn workers_of(config: &TrialConfig, global_batch: usize) -> usize {
+    match config.batch.growth {
+        BatchGrowth::Workers => {
+            let local = config.written_batch() / config.train.workers.max(1);
+            global_batch.div_ceil(local.max(1))
+        }
+        BatchGrowth::Shards | BatchGrowth::Accumulation => config.train.workers,
     }
 }
 
