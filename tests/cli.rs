@@ -615,3 +615,232 @@ fn status_and_report_of_a_folder_that_is_no_study_say_so() {
         );
     }
 }
+
+/// Three controllers whose batches are known beforehand, with everything else that moves a rate.
+/// The list's last batch does not fit into what is left of the run.
+const PLANNED: &str = r#"
+name = "small"
+seeds = 1
+
+[data]
+source = "digits"
+subset = 400
+
+[model.mlp]
+widths = [8]
+
+[train]
+workers = 2
+global_batch = 16
+epochs = 5
+
+[learning_rate]
+base_lr = 0.02
+base_batch = 16
+scaling = "linear"
+warmup = { epochs = 1, start_lr = 0.001 }
+decay = "cosine"
+
+[momentum_schedule.linear]
+start = 0.5
+epochs = 1
+
+[sweep]
+"batch.controller" = [
+  "constant",
+  { schedule = { stages = [[1.5, 32], [4.8, 256]] } },
+  { smith = { epochs = [2, 3, 4], factor = 4 } },
+]
+"train.epoch_end" = ["carry", "drop", "partial"]
+"#;
+
+/// The trials of `study.toml`, each with the lines of its steps.csv as cells.
+fn steps_of(place: &Place) -> Vec<(batchlab::config::TrialSpec, Vec<Vec<String>>)> {
+    let study = batchlab::config::load(&place.path("study.toml"), &[]).unwrap();
+    let cells = |line: &str| line.split(',').map(str::to_owned).collect();
+    let trials = study.trials.into_iter().map(|trial| {
+        let path = place.study().join("trials").join(&trial.id);
+        let text = fs::read_to_string(path.join("steps.csv")).unwrap();
+        let rows = text.lines().skip(1).map(cells).collect();
+        (trial, rows)
+    });
+    trials.collect()
+}
+
+#[test]
+fn a_planned_run_makes_the_updates_of_its_plan() {
+    let digits = |trial: &batchlab::config::TrialSpec| {
+        batchlab::data::load(&trial.config.data, Path::new("data")).unwrap()
+    };
+    for (from, to) in [
+        ("epochs = 5", "epochs = 5"),
+        ("epochs = 5", "examples = 1999"),
+        ("epochs = 5", "steps = 70"),
+        (
+            "[sweep]",
+            "[batch]\ngrowth = \"workers\"\nmax_batch = 256\n[sweep]",
+        ),
+    ] {
+        let place = Place::new(&PLANNED.replace(from, to));
+        place.run(&["--quiet"]);
+        for (trial, rows) in steps_of(&place) {
+            let setup = batchlab::train::Setup::new(&trial.config, &digits(&trial)).unwrap();
+            let planned: Vec<Vec<String>> = setup
+                .planned(&trial.config)
+                .map(|update| {
+                    let momentum = update.momentum.map(|m| m.to_string());
+                    vec![
+                        update.step.to_string(),
+                        update.epoch.to_string(),
+                        update.examples.to_string(),
+                        update.global_batch.to_string(),
+                        update.lr.to_string(),
+                        update.workers.to_string(),
+                        momentum.unwrap_or_default(),
+                    ]
+                })
+                .collect();
+            let ran: Vec<Vec<String>> = rows
+                .iter()
+                // All but the loss.
+                .map(|row| [&row[..5], &row[6..]].concat())
+                .collect();
+            assert_eq!(planned, ran, "{to}: {:?}", trial.point);
+            assert_eq!(
+                planned.len() as u64,
+                setup.total_steps,
+                "{to}: {:?}",
+                trial.point
+            );
+        }
+    }
+}
+
+#[test]
+fn the_schedule_shown_is_that_of_the_run() {
+    let place = Place::new(PLANNED);
+    place.run(&["--quiet"]);
+    for (trial, rows) in steps_of(&place) {
+        let number = trial.index.to_string();
+        let arguments = [
+            "config",
+            "show",
+            "study.toml",
+            "--schedule",
+            "--trial",
+            &number,
+        ];
+        let output = place.call(&arguments);
+        assert_eq!(code(&output), 0, "{}", said(&output));
+        let text = shown(&output);
+        let table: Vec<Vec<&str>> = text
+            .lines()
+            .skip_while(|line| !line.starts_with("update"))
+            .skip(1)
+            .take_while(|line| !line.is_empty())
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert!((8..=25).contains(&table.len()), "{text}");
+        for cells in &table {
+            let numbers: Vec<f64> = cells[..8].iter().map(|c| c.parse().unwrap()).collect();
+            let row = &rows[numbers[0] as usize - 1];
+            let ran = |column: usize| row[column].parse::<f64>().unwrap();
+            let (batch, momentum) = (ran(3), ran(7));
+            let noise = ran(4) * (400.0 / batch - 1.0) / (1.0 - momentum);
+            let expected = [
+                ran(0),
+                ran(1),
+                ran(2),
+                batch,
+                ran(6),
+                ran(4),
+                momentum,
+                noise,
+            ];
+            // What is shown has six digits.
+            let digits = |x: f64| format!("{x:.5e}").parse::<f64>().unwrap();
+            assert_eq!(numbers, expected.map(digits), "{cells:?}");
+        }
+        let first: Vec<&str> = table.iter().map(|cells| cells[0]).collect();
+        assert_eq!(first[0], "1");
+        assert_eq!(first[first.len() - 1], rows.len().to_string());
+        // Each move of the batch is there.
+        let path = place
+            .study()
+            .join("trials")
+            .join(&trial.id)
+            .join("batch.csv");
+        for line in fs::read_to_string(path).unwrap().lines().skip(1) {
+            let made: u64 = line.split(',').next().unwrap().parse().unwrap();
+            assert!(
+                first.contains(&(made + 1).to_string().as_str()),
+                "{line}: {text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_schedule_needs_no_data_where_their_number_is_given() {
+    let place =
+        Place::new(&STUDY.replace("source = \"digits\"", "source = \"mnist\"\ndir = \"none\""));
+    let schedule = ["config", "show", "study.toml", "--schedule"];
+    let told = place.call(&schedule);
+    assert_eq!(code(&told), 1);
+    let told = said(&told);
+    assert!(
+        told.starts_with("error: study.toml:6: `data.source`: "),
+        "{told}"
+    );
+    assert!(
+        told.contains("hint: --examples N shows the schedule"),
+        "{told}"
+    );
+
+    let with =
+        |more: &[&str]| place.call(&[&schedule[..], &["--examples", "60000"], more].concat());
+    let output = with(&["--plot", "plan.svg"]);
+    assert_eq!(code(&output), 0, "{}", said(&output));
+    let text = shown(&output);
+    assert!(text.contains("N = 60,000 training examples"), "{text}");
+    assert!(
+        text.contains("trials 0 to 1, global_batch 64, seeds 0 to 1\n"),
+        "{text}"
+    );
+    assert!(text.contains("figure: plan.svg"), "{text}");
+    let figure = fs::read_to_string(place.path("plan.svg")).unwrap();
+    for part in [
+        "learning rate",
+        "global batch",
+        "noise scale",
+        "global_batch 256",
+    ] {
+        assert!(figure.contains(part), "no {part:?}");
+    }
+    assert_eq!(code(&with(&["--plot", "plan.png", "--trial", "0"])), 0);
+    assert!(
+        fs::read(place.path("plan.png"))
+            .unwrap()
+            .starts_with(b"\x89PNG")
+    );
+
+    let wrong = with(&["--plot", "plan.pdf"]);
+    assert_eq!(code(&wrong), 1);
+    let told = said(&wrong);
+    assert!(
+        told.contains("plan.pdf: expected a name that ends in .svg or .png"),
+        "{told}"
+    );
+    let wrong = with(&["--set", "train.global_batch=100000"]);
+    assert_eq!(code(&wrong), 1);
+    assert!(
+        said(&wrong).contains("larger than the data"),
+        "{}",
+        said(&wrong)
+    );
+    for alone in [["--examples", "60000"], ["--plot", "plan.svg"]] {
+        let wrong = place.call(&[&schedule[..3], &alone].concat());
+        assert_eq!(code(&wrong), 2, "{}", said(&wrong));
+    }
+    assert!(!place.path("results").exists());
+}

@@ -4,6 +4,7 @@
 
 mod tables;
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use batchlab::{analysis, report};
@@ -267,4 +268,182 @@ fn the_headline_fits_a_terminal() {
     assert!(text.contains("test accuracy in %"), "{text}");
     assert!(text.contains("2 diverged"), "{text}");
     assert!(text.contains("best mean test accuracy"), "{text}");
+}
+
+/// steps.csv of a trial: `updates` of them, ten an epoch, each with its rate and its batch.
+fn steps(updates: u64, of: impl Fn(u64) -> (f64, u64)) -> String {
+    let header = "step,epoch,examples,global_batch,lr,loss,workers,momentum\n";
+    let rows = (1..=updates).map(|step| {
+        let (rate, batch) = of(step);
+        format!(
+            "{step},{},{},{batch},{rate},1,4,0.9\n",
+            step as f64 / 10.0,
+            step * batch
+        )
+    });
+    header.to_owned() + &rows.collect::<String>()
+}
+
+const CHANGES: &str = "step,epoch,examples,from_batch,to_batch,from_rate_factor,to_rate_factor,quantity,value,reason\n";
+
+/// The folders of the trials of a made-up study, in the order of its plan.
+fn folders(dir: &Path) -> Vec<PathBuf> {
+    let record = std::fs::read_to_string(dir.join("study.json")).expect("a plan");
+    let record: Value = serde_json::from_str(&record).expect("JSON");
+    let trials = record["trials"].as_array().expect("trials");
+    let id = |trial: &Value| trial["id"].as_str().expect("an id").to_owned();
+    trials
+        .iter()
+        .map(|t| dir.join("trials").join(id(t)))
+        .collect()
+}
+
+fn again(dir: &Path) -> String {
+    let analysis = analysis::generalization_gap(dir).expect("sound tables");
+    let files = report::write(dir, &analysis).expect("a report");
+    std::fs::read_to_string(files.html).expect("a page")
+}
+
+fn controlled(name: &'static str) -> Study {
+    Study {
+        batches: vec![64],
+        rule_keys: vec!["batch.controller"],
+        rules: vec![vec![json!("constant")], vec![json!("norm-test")]],
+        outcome: plausible,
+        ..standard(name)
+    }
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the test takes tables away")]
+fn a_controlled_run_shows_its_series_and_what_moved_it() {
+    let (dir, before) = report(&controlled("controlled"));
+    for (i, folder) in folders(&dir).into_iter().enumerate() {
+        let (rule, seed) = (i as u64 / 3, i as u64 % 3);
+        // The batch grows at every tenth update, later with each seed.
+        let batch = |step: u64| 64 + rule * 64 * ((step - 1) / (10 + seed));
+        tables::put(
+            &folder.join("steps.csv"),
+            &steps(200, |step| (0.1, batch(step))),
+        );
+        let mut log = CHANGES.to_owned();
+        for step in (1..200).filter(|step| batch(step + 1) != batch(*step)) {
+            let (from, to) = (batch(step), batch(step + 1));
+            let at = step as f64 / 10.0;
+            let _ = writeln!(
+                log,
+                "{step},{at},0,{from},{to},1,1,\"b_norm_test\",{},\"reason <{step}>, seed {seed}\"",
+                to as f64 + 0.5,
+            );
+        }
+        tables::put(&folder.join("batch.csv"), &log);
+    }
+    let page = again(&dir);
+    assert_eq!(
+        page.matches("<svg ").count(),
+        before.matches("<svg ").count() + 1
+    );
+    for text in [
+        "Learning rate and batch over the runs",
+        "The first seed is drawn strong, the others faint.",
+        ">seed 0<",
+        ">other seeds<",
+        "What the batch controller did, seed 0: 19 lines",
+        "reason &lt;10&gt;, seed 0",
+        "b_norm_test",
+        "7 more in batch.csv",
+        "reason &lt;190&gt;, seed 0",
+    ] {
+        // plotters puts the text of an element on a line of its own.
+        let flat: String = page
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+            .replace("> ", ">")
+            .replace(" <", "<");
+        assert!(flat.contains(text), "{text}");
+    }
+    assert!(!page.contains("reason &lt;100&gt;") && !page.contains(", seed 1"));
+    let figure = dir.join("figures/schedule-1-controller-norm-test.svg");
+    assert!(figure.is_file());
+
+    // Without the tables of the trials the report is the one before.
+    for folder in folders(&dir) {
+        for name in ["steps.csv", "batch.csv"] {
+            std::fs::remove_file(folder.join(name)).expect("a table");
+        }
+    }
+    assert_eq!(again(&dir), before);
+    assert!(!figure.exists());
+}
+
+#[test]
+fn constant_rates_and_batches_leave_the_report_as_it_is() {
+    let (dir, before) = report(&Study {
+        outcome: plausible,
+        ..standard("constant")
+    });
+    for folder in folders(&dir) {
+        // The rest of a partial epoch, and a controller that was held where it was.
+        let batch = |step: u64| if step.is_multiple_of(10) { 13 } else { 64 };
+        tables::put(
+            &folder.join("steps.csv"),
+            &steps(50, |step| (0.1, batch(step))),
+        );
+        let held = "11,1.1,700,64,64,1,1,\"b_cabs\",3.5,\"held at the smallest, 64\"\n";
+        tables::put(&folder.join("batch.csv"), &(CHANGES.to_owned() + held));
+    }
+    assert_eq!(again(&dir), before);
+}
+
+#[test]
+fn a_rate_that_moves_is_drawn_with_a_line_for_each_batch() {
+    let (dir, before) = report(&Study {
+        rule_keys: vec![],
+        rules: vec![vec![]],
+        batches: vec![64, 128, 256],
+        outcome: plausible,
+        ..standard("decay")
+    });
+    for folder in folders(&dir) {
+        // A table of an older version.
+        let rows = (1..=20)
+            .map(|step: u8| (step, f64::from(step)))
+            .map(|(step, at)| format!("{step},{},0.1,{}\n", at / 2.0, 1.0 / at));
+        let text = "step,epoch,loss,lr\n".to_owned() + &rows.collect::<String>();
+        tables::put(&folder.join("steps.csv"), &text);
+    }
+    let page = again(&dir);
+    assert_eq!(
+        page.matches("<svg ").count(),
+        before.matches("<svg ").count() + 1
+    );
+    for text in ["All seeds coincide.", "Global batch at the start"] {
+        assert!(page.contains(text), "{text}");
+    }
+    assert!(!page.contains("What the batch controller did"));
+}
+
+#[test]
+fn many_rules_with_decays_have_a_limited_number_of_figures() {
+    let (dir, before) = report(&Study {
+        rule_keys: vec!["learning_rate.base_lr"],
+        rules: (1..=30)
+            .map(|i| vec![json!(f64::from(i) / 100.0)])
+            .collect(),
+        batches: vec![64],
+        seeds: 1,
+        outcome: plausible,
+        ..standard("many-decays")
+    });
+    for folder in folders(&dir) {
+        let text = steps(20, |step| (0.1 / step as f64, 64));
+        tables::put(&folder.join("steps.csv"), &text);
+    }
+    let page = again(&dir);
+    assert_eq!(
+        page.matches("<svg ").count(),
+        before.matches("<svg ").count() + 12
+    );
+    assert!(page.contains("Rate and batch of the other rules are in steps.csv."));
 }

@@ -196,6 +196,50 @@ pub(crate) fn varies(points: &[(f64, f64)]) -> bool {
     points.windows(2).any(|w| w[0].1 != w[1].1)
 }
 
+/// The range that a quantity of these lines is drawn over, and whether on a logarithmic scale: that
+/// is where values below an eighth of the largest hold for a quarter of the time or more, as those
+/// of a stepped decay do and those of a cosine to 0 do not. The range then leaves out what is
+/// below for less than a hundredth of the time, such as the last updates of a decay to 0.
+pub(crate) fn extent(lines: &[&[(f64, f64)]]) -> Option<Extent> {
+    let mut held: Vec<(f64, f64)> = lines
+        .iter()
+        .flat_map(|points| points.windows(2))
+        .map(|w| (w[1].1, w[1].0 - w[0].0))
+        .filter(|(_, time)| *time > 0.0)
+        .collect();
+    held.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (first, last) = (held.first()?.0, held.last()?.0);
+    let time = |held: &[(f64, f64)]| held.iter().map(|h| h.1).sum::<f64>();
+    let all = time(&held);
+    let below = time(&held[..held.partition_point(|h| h.0 < last / 8.0)]);
+    let positive = held.partition_point(|h| h.0 <= 0.0);
+    if below * 4.0 < all || last <= 0.0 {
+        return Some(Extent {
+            low: first,
+            high: last,
+            log: false,
+        });
+    }
+    let mut passed = time(&held[..positive]);
+    let low = held[positive..].iter().find(|(_, time)| {
+        passed += time;
+        passed * 100.0 >= all
+    });
+    Some(Extent {
+        low: low.map_or(last, |h| h.0),
+        high: last,
+        log: true,
+    })
+}
+
+/// See [`extent`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Extent {
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    pub(crate) log: bool,
+}
+
 /// Reads the courses of a point; `None` where rate and batch are constant, or no table tells.
 pub(super) fn read_courses(
     dir: &Path,
@@ -218,7 +262,7 @@ pub(super) fn read_courses(
         let Some(steps) = read_steps(&folder)?.filter(|rows| !rows.is_empty()) else {
             continue;
         };
-        let course = course_of(&steps, &changes);
+        let course = course_of(&steps, &changes, point.batch);
         drop(steps);
         match &mut found {
             None if moves || varies(&course.rate) => {
@@ -245,37 +289,152 @@ pub(super) fn read_courses(
 }
 
 /// The course that the tables of a trial tell. The batch is the one that holds, not the rest at the
-/// end of a partial epoch.
-fn course_of(steps: &[StepRow], changes: &[ChangeRow]) -> Course {
+/// end of a partial epoch: `batch`, where neither table tells.
+fn course_of(steps: &[StepRow], changes: &[ChangeRow], batch: u64) -> Course {
     let mut builder = CourseBuilder::new(steps.len() as u64);
     let mut begins = 0.0;
     let mut made = 0;
-    let constant = steps[0].global_batch;
+    let constant = steps.first().and_then(|row| row.global_batch);
     for row in steps {
-        let held = |begins: f64, ends: f64, batch: Option<u64>| Held {
+        let held = |begins: f64, ends: f64, batch: u64| Held {
             begins,
             ends,
             rate: row.lr,
-            batch: batch.map_or(f64::NAN, |b| b as f64),
+            batch: batch as f64,
             momentum: row.momentum,
             noise: None,
         };
         // What changed between two logged updates, at its place.
         while let Some(change) = changes.get(made).filter(|c| c.step < row.step) {
             if change.epoch > begins {
-                builder.push(held(begins, change.epoch, Some(change.from)));
+                builder.push(held(begins, change.epoch, change.from));
                 begins = change.epoch;
             }
             made += 1;
         }
         let last = made.checked_sub(1).and_then(|i| changes.get(i));
         let batch = match (last, changes.first()) {
-            (Some(last), _) => Some(last.to),
-            (None, Some(first)) => Some(first.from),
-            (None, None) => constant,
+            (Some(last), _) => last.to,
+            (None, Some(first)) => first.from,
+            (None, None) => constant.unwrap_or(batch),
         };
         builder.push(held(begins, row.epoch, batch));
         begins = row.epoch;
     }
     builder.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(begins: f64, ends: f64, rate: f64) -> Held {
+        Held {
+            begins,
+            ends,
+            rate,
+            batch: 32.0,
+            momentum: None,
+            noise: None,
+        }
+    }
+
+    /// A course of the rate over epochs of a hundred updates.
+    fn rate_over(updates: u32, rate: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
+        let mut builder = CourseBuilder::new(u64::from(updates));
+        for i in 0..updates {
+            let (begins, ends) = (f64::from(i) / 100.0, f64::from(i + 1) / 100.0);
+            builder.push(held(begins, ends, rate(begins)));
+        }
+        builder.finish().rate
+    }
+
+    fn step(step: u64, epoch: f64, lr: f64) -> StepRow {
+        StepRow {
+            step,
+            epoch,
+            global_batch: Some(8),
+            lr,
+            momentum: None,
+            loss: 1.0,
+        }
+    }
+
+    fn change(step: u64, epoch: f64, from: u64, to: u64) -> ChangeRow {
+        ChangeRow {
+            step,
+            epoch,
+            from,
+            to,
+            factor_from: 1.0,
+            factor_to: 1.0,
+            quantity: "epoch".to_owned(),
+            value: Some(epoch),
+            reason: String::new(),
+        }
+    }
+
+    #[test]
+    fn what_holds_for_a_while_keeps_its_place_however_long_the_run() {
+        let steps = |e: f64| {
+            if e < 300.0 { 0.1 } else { 0.02 }
+        };
+        let rate = rate_over(100_000, steps);
+        assert_eq!(
+            rate,
+            [(0.0, 0.1), (300.0, 0.1), (300.0, 0.02), (1000.0, 0.02)]
+        );
+    }
+
+    #[test]
+    fn what_changes_at_every_update_keeps_its_ends_and_extremes() {
+        // Many short cycles, their peaks and feet at places of their own.
+        let rate = rate_over(100_000, |e| 1.0 + (e * 0.37).sin());
+        assert!(rate.len() <= 2 * 4 * 151, "{}", rate.len());
+        let values = || rate.iter().map(|p| p.1);
+        assert!(values().fold(0.0, f64::max) > 1.999);
+        assert!(values().fold(2.0, f64::min) < 0.001);
+        assert_eq!(rate[0], (0.0, 1.0));
+        assert_eq!(rate[rate.len() - 1].0, 1000.0);
+        assert!(rate.windows(2).all(|w| w[0].0 <= w[1].0));
+    }
+
+    #[test]
+    fn a_batch_changes_where_its_log_says_between_logged_updates_too() {
+        // Every second update is logged; the batch grew after the third, at epoch 0.3.
+        let steps = [step(2, 0.2, 0.1), step(4, 0.5, 0.1), step(6, 0.9, 0.1)];
+        let course = course_of(&steps, &[change(3, 0.3, 8, 16)], 8);
+        assert_eq!(
+            course.batch,
+            [(0.0, 8.0), (0.3, 8.0), (0.3, 16.0), (0.9, 16.0)]
+        );
+        assert_eq!(course.rate, [(0.0, 0.1), (0.9, 0.1)]);
+        assert!(course.momentum.is_empty() && course.noise.is_empty());
+    }
+
+    #[test]
+    fn the_rest_of_a_partial_epoch_is_no_change_of_the_batch() {
+        let mut steps = [step(1, 0.5, 0.1), step(2, 1.0, 0.1), step(3, 1.5, 0.1)];
+        steps[1].global_batch = Some(3);
+        let course = course_of(&steps, &[], 8);
+        assert_eq!(course.batch, [(0.0, 8.0), (1.5, 8.0)]);
+    }
+
+    #[test]
+    fn a_logarithmic_scale_is_for_values_that_stay_far_below() {
+        let log = |points: &[(f64, f64)]| extent(&[points]).map(|e| e.log);
+        let stepped = |e: f64| {
+            if e < 5.0 { 1.0 } else { 0.1 }
+        };
+        assert_eq!(log(&rate_over(1000, stepped)), Some(true));
+        let cosine = |e: f64| f64::midpoint(1.0, (std::f64::consts::PI * e / 10.0).cos());
+        assert_eq!(log(&rate_over(1000, cosine)), Some(false));
+        assert_eq!(log(&rate_over(1000, |e| (e / 10.0).min(1.0))), Some(false));
+        assert_eq!(log(&rate_over(10, |_| 0.1)), Some(false));
+        assert_eq!(log(&[]), None);
+        // From 0 up, and ever lower: the ends that hold for no time are left out.
+        let rises_and_falls = |e: f64| if e < 0.01 { 0.0 } else { (-e).exp() };
+        let found = extent(&[&rate_over(1000, rises_and_falls)]).expect("a range");
+        assert!(found.log && found.low > 0.0 && found.low < 1e-4);
+    }
 }

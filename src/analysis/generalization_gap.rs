@@ -236,7 +236,8 @@ pub struct Curve {
     pub split: Split,
     /// The metric.
     pub metric: Metric,
-    /// Points in order of steps; only those where every finished seed has a value.
+    /// Points in order of steps; only those where every finished seed has a value. Where the seeds
+    /// were evaluated after different numbers of updates, the n-th is that of their n-th evaluations.
     pub points: Vec<CurvePoint>,
     /// Number of seeds.
     pub n: usize,
@@ -245,9 +246,9 @@ pub struct Curve {
 /// One point of a curve.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CurvePoint {
-    /// Updates made.
+    /// Updates made; the mean over seeds where they differ.
     pub step: u64,
-    /// Passes over the training set.
+    /// Passes over the training set; the mean over seeds where they differ.
     pub epoch: f64,
     /// Mean over seeds.
     pub mean: f64,
@@ -678,20 +679,33 @@ fn thin(rows: &[tables::StepRow]) -> Series {
         .collect()
 }
 
+/// Means over seeds after the same number of updates. Where the batch of the runs follows
+/// measurements, seeds are evaluated after different numbers; then the means are over the first
+/// evaluation of each, the second, and so on.
 fn over_seeds(series: &[Series]) -> Vec<CurvePoint> {
-    let mut by_step: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
-    for (step, epoch, value) in series.iter().flatten() {
-        by_step.entry(*step).or_default().push((*epoch, *value));
+    let mut by_step: BTreeMap<u64, Series> = BTreeMap::new();
+    for value in series.iter().flatten() {
+        by_step.entry(value.0).or_default().push(*value);
     }
-    by_step
-        .into_iter()
-        .filter(|(_, values)| values.len() == series.len())
-        .map(|(step, values)| CurvePoint {
-            step,
-            epoch: values[0].0,
-            mean: values.iter().map(|v| v.1).sum::<f64>() / values.len() as f64,
-            low: values.iter().map(|v| v.1).fold(f64::INFINITY, f64::min),
-            high: values.iter().map(|v| v.1).fold(f64::NEG_INFINITY, f64::max),
+    let mut groups: Vec<Series> = by_step.into_values().collect();
+    groups.retain(|values| values.len() == series.len());
+    let shortest = series.iter().map(Vec::len).min().unwrap_or(0);
+    if groups.len() < shortest {
+        groups = (0..shortest)
+            .map(|i| series.iter().map(|values| values[i]).collect())
+            .collect();
+    }
+    let mean = |values: &Series, of: fn(&(u64, f64, f64)) -> f64| {
+        values.iter().map(of).sum::<f64>() / values.len() as f64
+    };
+    groups
+        .iter()
+        .map(|values| CurvePoint {
+            step: mean(values, |v| v.0 as f64).round() as u64,
+            epoch: mean(values, |v| v.1),
+            mean: mean(values, |v| v.2),
+            low: values.iter().map(|v| v.2).fold(f64::INFINITY, f64::min),
+            high: values.iter().map(|v| v.2).fold(f64::NEG_INFINITY, f64::max),
         })
         .collect()
 }
@@ -835,5 +849,14 @@ mod tests {
             (points[1].mean, points[1].low, points[1].high),
             (0.6, 0.5, 0.7)
         );
+    }
+
+    #[test]
+    fn seeds_with_batches_of_their_own_are_averaged_evaluation_by_evaluation() {
+        let one = vec![(0, 0.0, 1.0), (10, 1.0, 0.5), (14, 2.0, 0.25)];
+        let other = vec![(0, 0.0, 2.0), (13, 1.2, 0.75), (20, 2.4, 0.75)];
+        let points = over_seeds(&[one, other]);
+        let found: Vec<_> = points.iter().map(|p| (p.step, p.epoch, p.mean)).collect();
+        assert_eq!(found, [(0, 0.0, 1.5), (12, 1.1, 0.625), (17, 2.2, 0.5)]);
     }
 }

@@ -19,5 +19,6 @@ pub use headline::{Headline, HeadlineCell};
 pub use tables::AnalysisError;
 
 pub(crate) use answer::outcome_words;
-pub(crate) use course::varies;
+pub(crate) use course::{extent, varies};
 pub(crate) use generalization_gap::{rule_title, split_name};
+pub(crate) use labels::value_label;

@@ -6,11 +6,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::analysis::numbers::plural;
-use crate::analysis::{Course, CourseBuilder, Held};
+use crate::analysis::{Course, CourseBuilder, Held, extent, value_label, varies};
 use crate::config::{DataConfig, DataSource, Scaling, StudyConfig, TrialSpec, env, short};
 use crate::data;
 use crate::report;
-use crate::study::{BoxError, label};
+use crate::study::BoxError;
 use crate::theory::noise::sgd_noise_scale;
 use crate::train::{PlannedUpdate, Setup, TrainError};
 
@@ -29,9 +29,6 @@ const MOST_UPDATES: u64 = 1_000_000_000;
 /// Columns and rows of a plot in the terminal.
 const WIDTH: usize = 60;
 const HEIGHT: usize = 5;
-/// A quantity is plotted on a logarithmic scale if its largest value is more than so many times its
-/// smallest.
-const WIDE: f64 = 8.0;
 
 /// What `--schedule` was asked with.
 #[derive(Debug, Clone)]
@@ -127,12 +124,14 @@ fn placed(study: &StudyConfig, trial: &TrialSpec, error: TrainError) -> BoxError
 
 /// What tells the trial's point apart.
 fn name(study: &StudyConfig, trial: &TrialSpec) -> String {
-    let label = label(trial);
-    let point = label.strip_suffix(&format!("seed={}", trial.seed));
-    match point.map(str::trim_end) {
-        Some("") | None => study.name.clone(),
-        Some(point) => point.to_owned(),
+    if trial.point.is_empty() {
+        return study.name.clone();
     }
+    let values = trial
+        .point
+        .iter()
+        .map(|(key, value)| value_label(key, value));
+    values.collect::<Vec<_>>().join(", ")
 }
 
 /// Sizes of the data that were read.
@@ -329,7 +328,7 @@ impl Walked {
         let course = &self.course;
         plot("learning rate", &course.rate, out)?;
         plot("global batch", &course.batch, out)?;
-        if course.momentum.windows(2).any(|w| w[0].1 != w[1].1) {
+        if varies(&course.momentum) {
             plot("momentum", &course.momentum, out)?;
         }
         Ok(())
@@ -411,11 +410,11 @@ impl Changes {
                 let (from, to) = (of(&self.recent[2]), of(&self.recent[1]));
                 self.note(1, format!("{name} {} to {}", short(from), short(to)));
             }
-            Some(Turn::To(direction)) if self.recent.len() == 3 => {
-                // The end of a warm-up is a turn of its own.
-                if name != "rate" || !self.ends_warm_up(2) {
-                    self.note(2, format!("{name} {direction} from here"));
-                }
+            // The end of a warm-up is a turn of its own.
+            Some(Turn::To(direction))
+                if self.recent.len() == 3 && (name != "rate" || !self.ends_warm_up(2)) =>
+            {
+                self.note(2, format!("{name} {direction} from here"));
             }
             _ => {}
         }
@@ -499,19 +498,16 @@ impl Trend {
 
 /// A quantity over the epochs of a run, in characters.
 fn plot(name: &str, points: &[(f64, f64)], out: &mut dyn Write) -> io::Result<()> {
-    let values = || points.iter().map(|p| p.1);
-    let low = values().fold(f64::INFINITY, f64::min);
-    let high = values().fold(f64::NEG_INFINITY, f64::max);
-    let Some(&(end, _)) = points.last() else {
+    let (Some(&(end, value)), Some(extent)) = (points.last(), extent(&[points])) else {
         return Ok(());
     };
-    if low == high {
-        return writeln!(out, "\n{name}: {} throughout", short(low));
+    if !varies(points) {
+        return writeln!(out, "\n{name}: {} throughout", short(value));
     }
-    let log = low > 0.0 && high > WIDE * low;
+    let (low, high, log) = (extent.low, extent.high, extent.log);
     let share = |value: f64| {
         if log {
-            (value / low).ln() / (high / low).ln()
+            (value.max(low) / low).ln() / (high / low).ln()
         } else {
             (value - low) / (high - low)
         }
@@ -561,3 +557,154 @@ const BARS: [char; 9] = [
     ' ', '\u{2581}', '\u{2582}', '\u{2583}', '\u{2584}', '\u{2585}', '\u{2586}', '\u{2587}',
     '\u{2588}',
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    const STUDY: &str = "name = \"one\"\nmodel = \"mlp\"\ndata.source = \"mnist\"\n\
+        [train]\nworkers = 4\nglobal_batch = 100\nepochs = 8\n\
+        [learning_rate]\nbase_lr = 0.1\nbase_batch = 100\n";
+
+    /// What is shown for 1000 examples, 10 updates an epoch.
+    fn shown(more: &str) -> String {
+        let study = config::parse(&format!("{STUDY}{more}"), "one.toml", &[]).expect("a study");
+        let trials: Vec<&TrialSpec> = study.trials.iter().collect();
+        let options = Options {
+            examples: Some(1000),
+            plot: None,
+        };
+        let mut out = Vec::new();
+        show(&study, &trials, &options, &mut out).expect("a schedule");
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    /// The rows of the table that say what changes: number of the update, and what.
+    fn noted(text: &str) -> Vec<(u64, String)> {
+        let rows = text.lines().skip_while(|line| !line.starts_with("update"));
+        let table = rows
+            .skip(1)
+            .take_while(|line| !line.is_empty() && !line.ends_with("not shown"));
+        table
+            .filter_map(|line| {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                let step = words.first()?.parse().ok()?;
+                (words.len() > 8).then(|| (step, words[8..].join(" ")))
+            })
+            .collect()
+    }
+
+    fn expected(rows: &[(u64, &str)]) -> Vec<(u64, String)> {
+        rows.iter()
+            .map(|(n, text)| (*n, (*text).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn a_stepped_rate_after_a_warm_up_shows_every_change() {
+        let text = shown(
+            "warmup = { epochs = 1, start_lr = 0.01 }\n\
+             decay = { step = { epochs = [4, 6], factor = 0.2 } }\n",
+        );
+        let rows = [
+            (1, "start"),
+            (11, "end of the warm-up"),
+            (41, "rate 0.1 to 0.02"),
+            (61, "rate 0.02 to 0.004"),
+            (80, "end"),
+        ];
+        assert_eq!(noted(&text), expected(&rows), "{text}");
+        // 0.1 (1000/100 - 1)/(1 - 0.9)
+        let row = "    11    1.1      1100    100        4    0.1       0.9            9  end of";
+        assert!(text.contains(row), "{text}");
+        assert!(text.contains("learning rate (log scale)\n"), "{text}");
+        assert!(text.contains("global batch: 100 throughout"), "{text}");
+    }
+
+    #[test]
+    fn a_batch_that_takes_the_place_of_a_decay_shows_where_it_grows() {
+        let text = shown(
+            "[batch]\nmax_batch = 400\n[batch.controller.smith]\nepochs = [2, 4]\nfactor = 4\n",
+        );
+        let rows = [
+            (1, "start"),
+            (21, "batch 100 to 400"),
+            (26, "rate 0.1 to 0.025"),
+            (35, "end"),
+        ];
+        assert_eq!(noted(&text), expected(&rows), "{text}");
+        assert!(
+            text.contains("100 from epoch 0, 400 from epoch 2"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn rates_that_turn_show_where() {
+        let text = shown("decay = { cyclic = { period_epochs = 4, min_fraction = 0.5 } }\n");
+        let rows = [
+            (1, "start"),
+            (21, "rate falls from here"),
+            (41, "rate rises from here"),
+            (61, "rate falls from here"),
+            (80, "end"),
+        ];
+        assert_eq!(noted(&text), expected(&rows), "{text}");
+    }
+
+    #[test]
+    fn more_changes_than_rows_are_counted() {
+        let epochs: Vec<String> = (1..80)
+            .map(|i| format!("{}", f64::from(i) / 10.0))
+            .collect();
+        let text = shown(&format!(
+            "decay = {{ step = {{ epochs = [{}], factor = 0.9 }} }}\n",
+            epochs.join(", ")
+        ));
+        assert!(text.lines().count() < 50, "{text}");
+        // Every update has a rate of its own here: nothing of it is a jump.
+        assert_eq!(
+            noted(&text),
+            expected(&[(1, "start"), (80, "end")]),
+            "{text}"
+        );
+        let sparse: Vec<String> = (1..40).map(|i| format!("{}", f64::from(i) / 5.0)).collect();
+        let text = shown(&format!(
+            "decay = {{ step = {{ epochs = [{}], factor = 0.9 }} }}\n",
+            sparse.join(", ")
+        ));
+        assert!(
+            text.contains("23 more changes of rate, batch or momentum not shown"),
+            "{text}"
+        );
+        let rows = noted(&text);
+        assert!(rows.len() == CHANGES + 2 && rows.len() <= ROWS, "{rows:?}");
+    }
+
+    #[test]
+    fn what_only_the_run_decides_is_said() {
+        let text = shown("[batch]\ncontroller = \"cabs\"\n");
+        assert!(
+            text.contains("batch controller: cabs: 100 to 1000"),
+            "{text}"
+        );
+        assert!(text.contains("the run decides about the batch"), "{text}");
+        let text = shown("scaling = \"adascale\"\n");
+        assert!(text.contains("the measured gain, 1 to 1,"), "{text}");
+    }
+
+    #[test]
+    fn a_run_of_one_update_is_a_row() {
+        let study = STUDY.replace("epochs = 8", "steps = 1");
+        let study = config::parse(&study, "one.toml", &[]).expect("a study");
+        let options = Options {
+            examples: Some(1000),
+            plot: None,
+        };
+        let mut out = Vec::new();
+        show(&study, &[&study.trials[0]], &options, &mut out).expect("a schedule");
+        let text = String::from_utf8(out).expect("UTF-8");
+        assert_eq!(noted(&text), expected(&[(1, "start")]), "{text}");
+    }
+}

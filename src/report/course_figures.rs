@@ -1,9 +1,9 @@
 //! Figures of how the learning rate and the global batch go over a run.
 
 use crate::analysis::numbers::plural;
-use crate::analysis::{Course, GapAnalysis, PointCourses, varies};
+use crate::analysis::{Course, GapAnalysis, PointCourses, extent, varies};
 
-use super::axis::{self, Axis};
+use super::axis::Axis;
 use super::figure::{Figure, Mark, Panel, Sample, Series};
 use super::gap_figures::slug;
 use super::palette::{self, Style};
@@ -70,10 +70,14 @@ fn of_rule(analysis: &GapAnalysis, rule: usize, number: usize) -> Figure {
             } else {
                 &point.courses[..1]
             };
-            lines.extend(courses.iter().map(|course| (course, style(point), faint)));
+            let style = Style {
+                faint,
+                ..style(point)
+            };
+            lines.extend(courses.iter().map(|course| (course, style)));
         }
     }
-    let others = lines.iter().any(|line| line.2);
+    let others = lines.iter().any(|(_, style)| style.faint);
     let mut legend: Vec<(Sample, String)> = points
         .iter()
         .filter(|_| several || others)
@@ -87,7 +91,11 @@ fn of_rule(analysis: &GapAnalysis, rule: usize, number: usize) -> Figure {
         })
         .collect();
     if others && let Some(point) = points.first() {
-        legend.push((Sample::Faint(style(point)), "other seeds".to_owned()));
+        let faint = Style {
+            faint: true,
+            ..style(point)
+        };
+        legend.push((Sample::Line(faint), "other seeds".to_owned()));
     }
     let label = &analysis.rules[rule].label;
     let seeds = points.iter().map(|p| p.seeds).max().unwrap_or(1);
@@ -133,10 +141,10 @@ fn what(panels: &[Panel]) -> &'static str {
 /// The figure of planned runs, each with its name: rate, batch, momentum where it moves, noise
 /// scale.
 pub(crate) fn of_plans(study: &str, key: &str, plans: &[(String, Course)]) -> Figure {
-    let lines: Vec<(&Course, Style, bool)> = plans
+    let lines: Vec<(&Course, Style)> = plans
         .iter()
         .enumerate()
-        .map(|(i, (_, course))| (course, palette::series(i), false))
+        .map(|(i, (_, course))| (course, palette::line(i)))
         .collect();
     let panels = panels(&lines);
     let legend = lines.iter().zip(plans);
@@ -153,36 +161,37 @@ pub(crate) fn of_plans(study: &str, key: &str, plans: &[(String, Course)]) -> Fi
         legend_title: key.to_owned(),
         legend: legend
             .filter(|_| several)
-            .map(|((_, style, _), (label, _))| (Sample::Line(*style), label.clone()))
+            .map(|((_, style), (label, _))| (Sample::Line(*style), label.clone()))
             .collect(),
         panels,
     }
 }
 
-fn panels(lines: &[(&Course, Style, bool)]) -> Vec<Panel> {
+fn panels(lines: &[(&Course, Style)]) -> Vec<Panel> {
     let mut panels = vec![
         panel("learning rate", lines, |c| &c.rate),
         panel(BATCH, lines, |c| &c.batch),
     ];
-    if lines.iter().any(|(c, ..)| varies(&c.momentum)) {
-        panels.push(panel("momentum", lines, |c| &c.momentum));
+    if lines.iter().any(|(c, _)| varies(&c.momentum)) {
+        panels.push(panel(MOMENTUM, lines, |c| &c.momentum));
     }
-    if lines.iter().any(|(c, ..)| !c.noise.is_empty()) {
+    if lines.iter().any(|(c, _)| !c.noise.is_empty()) {
         panels.push(panel("noise scale", lines, |c| &c.noise));
     }
     panels
 }
 
+const MOMENTUM: &str = "momentum";
 const BATCH: &str = "global batch (examples an update, log scale)";
 
 fn panel(
     name: &str,
-    lines: &[(&Course, Style, bool)],
+    lines: &[(&Course, Style)],
     quantity: impl Fn(&Course) -> &Vec<(f64, f64)>,
 ) -> Panel {
     let series: Vec<Series> = lines
         .iter()
-        .map(|(course, style, faint)| Series {
+        .map(|(course, style)| Series {
             style: *style,
             marks: quantity(course)
                 .iter()
@@ -197,24 +206,34 @@ fn panel(
             pointed: false,
             banded: false,
             dodge: 0.0,
-            faint: *faint,
         })
         .collect();
     let marks = || series.iter().flat_map(|s| &s.marks);
     let epochs: Vec<f64> = marks().map(|m| m.x).collect();
     let values: Vec<f64> = marks().map(|m| m.y).collect();
-    let (low, high) = axis::range(&values).unwrap_or_default();
-    let (heading, y) = if name == BATCH {
-        let batches: Vec<u64> = values.iter().map(|&v| v as u64).collect();
-        (name.to_owned(), Axis::batches(&batches))
-    } else if low > 0.0 && high > 8.0 * low {
-        let heading = format!("{name} (log scale)");
-        (heading.clone(), Axis::log10(&heading, &values))
-    } else {
-        (
-            name.to_owned(),
-            Axis::linear(name, &values, (0.0, f64::INFINITY)),
-        )
+    let lines: Vec<&[(f64, f64)]> = lines
+        .iter()
+        .map(|(course, _)| quantity(course).as_slice())
+        .collect();
+    let extent = extent(&lines);
+    let (heading, y) = match extent {
+        _ if name == BATCH => {
+            let batches: Vec<u64> = values.iter().map(|&v| v as u64).collect();
+            (name.to_owned(), Axis::batches(&batches))
+        }
+        Some(extent) if extent.log => {
+            let heading = format!("{name} (log scale)");
+            let axis = Axis::log10(&heading, &[extent.low, extent.high]);
+            (heading, axis)
+        }
+        _ => {
+            let mut values = values;
+            if name != MOMENTUM {
+                values.push(0.0);
+            }
+            let axis = Axis::linear(name, &values, (0.0, f64::INFINITY));
+            (name.to_owned(), axis)
+        }
     };
     Panel {
         heading,

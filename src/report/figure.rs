@@ -6,7 +6,7 @@ use plotters::style::RGBColor;
 use super::ReportError;
 use super::axis::Axis;
 use super::canvas::{self, Align, Canvas, DrawError, text_width};
-use super::palette::{self, Dash, GRID, INK, MUTED, Marker, Style};
+use super::palette::{Dash, GRID, INK, MUTED, Marker, Style};
 
 /// Width of every figure, in display units.
 const WIDTH: f64 = 960.0;
@@ -53,8 +53,6 @@ pub(crate) enum Sample {
     Series(Style),
     /// A line without markers.
     Line(Style),
-    /// A line that stays in the background.
-    Faint(Style),
     /// A reference line.
     Reference(Dash),
     /// A hollow marker.
@@ -104,8 +102,6 @@ pub(crate) struct Series {
     pub(crate) banded: bool,
     /// Shift to the right, in display units, so that series do not hide each other.
     pub(crate) dodge: f64,
-    /// Whether the line stays in the background.
-    pub(crate) faint: bool,
 }
 
 /// One value of a series.
@@ -321,9 +317,9 @@ impl Figure {
                     canvas.line(&ends, style.colour, 1.75, style.dash)?;
                     canvas.marker(style.marker, middle, MARKER, style.colour, false)?;
                 }
-                Sample::Line(style) => canvas.line(&ends, style.colour, 1.75, style.dash)?,
-                Sample::Faint(style) => {
-                    canvas.line(&ends, palette::faint(style.colour), 1.0, style.dash)?;
+                Sample::Line(style) => {
+                    let (colour, width) = style.stroke();
+                    canvas.line(&ends, colour, width, style.dash)?;
                 }
                 Sample::Reference(dash) => canvas.line(&ends, MUTED, 1.25, dash)?,
                 Sample::Hollow => canvas.marker(Marker::Circle, middle, MARKER, MUTED, true)?,
@@ -566,11 +562,7 @@ impl Series {
             .map(|m| place(m.x, m.y))
             .map(|(x, y)| (x + self.dodge, y))
             .collect();
-        let (colour, width) = if self.faint {
-            (palette::faint(self.style.colour), 1.0)
-        } else {
-            (self.style.colour, 1.75)
-        };
+        let (colour, width) = self.style.stroke();
         for piece in plot.clip_line(&line) {
             canvas.line(&piece, colour, width, self.style.dash)?;
         }

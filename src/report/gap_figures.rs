@@ -176,7 +176,6 @@ fn by_batch(analysis: &GapAnalysis, quantity: &Quantity) -> Vec<Series> {
             pointed: true,
             banded: false,
             dodge: (rule as f64 - (rules - 1) as f64 / 2.0) * step,
-            faint: false,
         })
         .collect()
 }
@@ -431,7 +430,6 @@ fn by_rule(analysis: &GapAnalysis) -> Option<Figure> {
                     pointed: true,
                     banded: false,
                     dodge: 0.0,
-                    faint: false,
                 })
                 .collect();
             let axis = Axis::linear(&quantity.label, &extent(&series), quantity.limits);
@@ -713,7 +711,6 @@ fn curve_series(curve: &Curve, style: Style, factor: f64, against_steps: bool) -
         joined: true,
         banded: true,
         dodge: 0.0,
-        faint: false,
     }
 }
 
@@ -778,6 +775,7 @@ fn cost(analysis: &GapAnalysis) -> Option<Figure> {
             colour: INK,
             marker: Marker::Circle,
             dash: None,
+            faint: false,
         };
         for panel in &mut panels {
             panel.series = vec![merged(&panel.series, style)];
@@ -851,7 +849,6 @@ fn merged(series: &[Series], style: Style) -> Series {
         pointed: true,
         banded: false,
         dodge: 0.0,
-        faint: false,
     }
 }
 

@@ -66,6 +66,19 @@ pub(crate) struct Style {
     pub(crate) colour: RGBColor,
     pub(crate) marker: Marker,
     pub(crate) dash: Dash,
+    /// Whether the line stays in the background.
+    pub(crate) faint: bool,
+}
+
+impl Style {
+    /// Colour and width of a line.
+    pub(crate) fn stroke(self) -> (RGBColor, f64) {
+        if self.faint {
+            (faint(self.colour), 1.0)
+        } else {
+            (self.colour, 1.75)
+        }
+    }
 }
 
 /// The style of series `i`: colours repeat after 7, colour and marker together after 35, and
@@ -75,6 +88,16 @@ pub(crate) fn series(i: usize) -> Style {
         colour: SERIES[i % SERIES.len()],
         marker: MARKERS[i % MARKERS.len()],
         dash: DASHES[i / SERIES.len() % DASHES.len()],
+        faint: false,
+    }
+}
+
+/// The style of line `i` where lines lie on each other: dashes differ from the first on, and colour
+/// and dash together repeat after 28.
+pub(crate) fn line(i: usize) -> Style {
+    Style {
+        dash: DASHES[i % DASHES.len()],
+        ..series(i)
     }
 }
 
@@ -93,6 +116,7 @@ pub(crate) fn ordered(i: usize, n: usize) -> Style {
         colour: towards(a, b, share),
         marker: MARKERS[i % MARKERS.len()],
         dash: None,
+        faint: false,
     }
 }
 
@@ -140,6 +164,14 @@ mod tests {
         let styles: Vec<Style> = (0..40).map(series).collect();
         for (i, a) in styles.iter().enumerate() {
             assert!(!styles[..i].contains(a), "series {i} repeats");
+        }
+    }
+
+    #[test]
+    fn lines_differ_without_markers() {
+        let styles: Vec<_> = (0..28).map(line).map(|s| (s.colour, s.dash)).collect();
+        for (i, a) in styles.iter().enumerate() {
+            assert!(!styles[..i].contains(a), "line {i} repeats");
         }
     }
 
