@@ -193,6 +193,31 @@ fn rules() -> Vec<(&'static str, Vec<&'static str>)> {
             ],
         ),
         (
+            "schedule, dropped ends of epochs",
+            vec![
+                "batch.controller={schedule={stages=[[1, 32], [2.5, 60], [3, 16]]}}",
+                "train.epoch_end=\"drop\"",
+                "train.averaging={swa={start_epoch=1, every_epochs=0.5}}",
+            ],
+        ),
+        (
+            "noise scale, partial epochs",
+            vec![
+                "batch.controller=\"simple-noise-scale\"",
+                "batch.every_steps=4",
+                "train.epoch_end=\"partial\"",
+            ],
+        ),
+        (
+            "adascale and a schedule",
+            vec![
+                "learning_rate.scaling=\"adascale\"",
+                "learning_rate.base_batch=4",
+                "train.epochs=1",
+                "batch.controller={schedule={stages=[[0.5, 32]]}}",
+            ],
+        ),
+        (
             "momentum inside, corrected, stepped momentum",
             vec![
                 "optimizer={momentum={form=\"inside\"}}",
@@ -398,6 +423,64 @@ fn a_change_of_the_batch_moves_the_rate_as_the_rule_says_and_nothing_else() {
     ]);
     let run = undisturbed(&config, &data, 1).0;
     assert!(column(&run, "steps.csv", "lr").iter().all(|&lr| lr == 0.05));
+}
+
+#[test]
+fn a_warm_up_starts_from_the_rate_that_it_is_given_whatever_moves_the_batch() {
+    let of = |more: &[&str]| {
+        let warm = "learning_rate.warmup={steps=20, start_lr=0.01}";
+        let lines: Vec<&str> = std::iter::once(warm).chain(more.iter().copied()).collect();
+        let (config, data) = trial(&lines);
+        column(&undisturbed(&config, &data, 1).0, "steps.csv", "lr")
+    };
+    // Smith's start: four times the rate and the batch, and still 20 updates from 0.01.
+    let smith = of(&[
+        "batch.controller={smith={epochs=[3], initial_factor=4}}",
+        "train.epochs=6",
+    ]);
+    assert_eq!((smith[0], smith[20]), (0.01, 0.2));
+    assert!((smith[10] - 0.105).abs() < 1e-15, "{}", smith[10]);
+    // The batch doubles half way: the warm-up goes on, towards twice the rate.
+    let grown = of(&[
+        "batch.controller={schedule={stages=[[0.5, 32]]}}",
+        "learning_rate.scaling=\"linear\"",
+    ]);
+    assert_eq!(grown[0], 0.01);
+    assert!(
+        (grown[9] - (0.01 + 0.04 * 9.0 / 20.0)).abs() < 1e-15,
+        "{}",
+        grown[9]
+    );
+    assert_eq!(*grown.last().unwrap(), 0.1);
+    let steepest = grown
+        .windows(2)
+        .map(|pair| pair[1] - pair[0])
+        .fold(0.0, f64::max);
+    assert!(steepest < 0.03, "a jump of {steepest}");
+}
+
+#[test]
+fn epochs_never_run_backwards_and_no_move_is_logged_that_trains_nothing() {
+    for (name, lines) in rules() {
+        let (config, data) = trial(&lines);
+        let run = undisturbed(&config, &data, 1).0;
+        let epochs = column(&run, "steps.csv", "epoch");
+        assert!(epochs.is_sorted(), "{name}: {epochs:?}");
+        let last = column(&run, "steps.csv", "step").last().copied().unwrap();
+        let moves = batch_moves(&run);
+        assert!(
+            moves.iter().all(|step| *step < last),
+            "{name}: {moves:?} of {last}"
+        );
+    }
+}
+
+/// The updates after which the batch moved.
+fn batch_moves(run: &BTreeMap<OsString, Vec<u8>>) -> Vec<f64> {
+    let text = String::from_utf8(run[&OsString::from("batch.csv")].clone()).unwrap();
+    let rows = text.lines().skip(1);
+    rows.map(|row| row.split(',').next().unwrap().parse().unwrap())
+        .collect()
 }
 
 #[test]
@@ -632,7 +715,8 @@ fn the_noise_that_a_controller_sees_is_that_of_the_examples_gradients() {
         .flat_map(|g| g.iter().zip(&mean).map(|(g, m)| (g - m).powi(2)))
         .sum::<f64>()
         / (n - 1.0);
-    let squared = mean.iter().map(|m| m * m).sum::<f64>() - trace / n;
+    // Drawn without replacement from the 300 there are.
+    let squared = mean.iter().map(|m| m * m).sum::<f64>() - trace * (1.0 / n - 1.0 / 300.0);
     let expected = trace / squared;
     assert!(
         (found / expected - 1.0).abs() < 1e-9,
@@ -690,20 +774,11 @@ fn adascale_gains_what_the_noisy_quadratic_says() {
     // The run ends when the gains add up to the updates of a run at the base batch.
     let total: f64 = gains.iter().sum();
     assert!((1600.0..1600.0 + 16.0).contains(&total), "{total}");
-    // Passes are as good as workers (16 of 4, or one worker that cuts its batch into 16).
-    let set = [
-        "optimizer=\"sgd\"",
-        "train.workers=1",
-        "train.micro_batch=4",
-    ]
-    .map(str::to_owned);
+    // The workers change nothing: the noise is measured between parts of the whole batch.
+    let set = ["optimizer=\"sgd\"", "train.workers=1"].map(str::to_owned);
     let study = config::parse(&base, "quadratic.toml", &set).unwrap();
     let one = undisturbed(&study.trials[0].config, &data, 1).0;
-    let file = OsString::from("steps.csv");
-    let without_workers =
-        |run: &BTreeMap<OsString, Vec<u8>>| -> Vec<f64> { column(run, "steps.csv", "lr") };
-    assert!(one.contains_key(&file));
-    assert_eq!(without_workers(&one), rates);
+    assert_eq!(column(&one, "steps.csv", "lr"), rates);
 }
 
 #[test]
@@ -754,6 +829,24 @@ fn statistics_that_cannot_be_had_are_refused_at_the_start() {
     assert!(error.starts_with("train.batch_statistics: "), "{error}");
     let error = refused(&["train.workers=16"]);
     assert!(error.contains("a group of 1"), "{error}");
+    let error = refused(&[
+        "train.statistics_group={ghost={ghost_size=8}}",
+        "batch.controller={schedule={stages=[[1, 8]]}}",
+    ]);
+    assert!(
+        error.contains("groups of 8 do not fit into shards of 4"),
+        "{error}"
+    );
+    let error = refused(&[
+        "train.micro_batch=8",
+        "batch.controller={schedule={stages=[[1, 32]]}}",
+    ]);
+    assert!(
+        error.contains("at least 16") && error.contains("found 8"),
+        "{error}"
+    );
+    let error = refused(&["batch.controller=\"cabs\"", "batch.min_batch=2"]);
+    assert!(error.starts_with("batch.min_batch: "), "{error}");
     let error = refused(&["train.micro_batch=4"]);
     assert!(error.starts_with("train.micro_batch: "), "{error}");
     let error = refused(&[

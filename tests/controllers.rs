@@ -113,6 +113,7 @@ fn norms(sizes: &[usize], gradients: &[Vec<f64>]) -> PieceNorms {
         squared_norms: gradients.iter().map(|g| dot(g, g)).collect(),
         squared_mean: dot(&mean, &mean),
         inner: Some(gradients.iter().map(|g| dot(g, &mean)).collect()),
+        population: None,
     }
 }
 
@@ -268,7 +269,7 @@ fn curvature_is_pytorchs() {
     assert!((top.value - largest).abs() <= top.residual);
 
     let sizes = &reference.pieces.sizes;
-    let noise = hessian_noise(sizes, &reference.gradients(sizes), &mut product).unwrap();
+    let noise = hessian_noise(sizes, &reference.gradients(sizes), None, &mut product).unwrap();
     close(noise.tr_h_sigma, reference.pieces.tr_h_sigma, 1e-8);
     let expected = reference.ghg - reference.pieces.tr_h_sigma / examples as f64;
     close(noise.ghg, expected, 1e-8);
@@ -337,7 +338,7 @@ fn the_noise_scales_of_the_noisy_quadratic_are_their_closed_forms() {
             })
             .collect();
         let plain = norms(&sizes, &gradients).noise().unwrap();
-        let weighted = hessian_noise(&sizes, &gradients, &mut curvature).unwrap();
+        let weighted = hessian_noise(&sizes, &gradients, None, &mut curvature).unwrap();
         values[0].push(plain.tr_sigma);
         values[1].push(plain.squared_gradient);
         values[2].push(weighted.tr_h_sigma);

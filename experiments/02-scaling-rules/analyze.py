@@ -27,6 +27,8 @@ RULES = ["none", "linear", "sqrt", "saturating"]
 BASE = 32
 BASE_RATE = 0.025
 FIT_BATCHES = [32, 128, 512]
+# Up to here there are 48 updates and more; at 8192 there are 12.
+LARGEST = 2048
 
 
 def read(path):
@@ -131,7 +133,8 @@ def cells_of(rows):
 def with_factor(values):
     """A mean of log2 values as a number, with its interval."""
     mean, half = interval(values)
-    return f"{2**mean:.3g} ({2**(mean - half):.3g} to {2**(mean + half):.3g})"
+    number = lambda log: f"{2**log:.3g}" if log < 9 else f"{2**log:,.0f}"
+    return f"{number(mean)} ({number(mean - half)} to {number(mean + half)})"
 
 
 def points(values):
@@ -183,7 +186,7 @@ def main():
 
     print("Exponent of its growth between neighbouring batches, and over all:\n")
     lines = []
-    for low, high in [*zip(batches, batches[1:]), (batches[0], 512), (batches[0], batches[-1])]:
+    for low, high in [*zip(batches, batches[1:]), (batches[0], 512), (batches[0], LARGEST)]:
         line = [f"{low:,} to {high:,}"]
         span = [b for b in batches if low <= b <= high]
         for key in cells:
@@ -195,23 +198,24 @@ def main():
 
     print("Laws fitted to the best rates: root mean square misfit in log2 of the rate (1 is a factor of 2):\n")
     lines = []
-    for key in cells:
-        b, rates, by_seed = best_rates(cells[key], batches)
-        seeds = list(by_seed.values())
-        (top, noise), saturated = saturating(b, rates)
-        noises = [saturating(batches, r)[0][1] for r in seeds]
-        exponent, free = power(b, rates)
-        lines.append(
-            [
-                name(key),
-                f"{power(b, rates, 1)[1]:.2f}",
-                f"{power(b, rates, 0.5)[1]:.2f}",
-                f"{free:.2f} (exponent {exponent:.2f})",
-                f"{saturated:.2f}",
-                with_factor(noises),
-                f"{2**top:.3g}",
-            ]
-        )
+    for largest in (LARGEST, batches[-1]):
+        span = [b for b in batches if b <= largest]
+        for key in cells:
+            b, rates, by_seed = best_rates(cells[key], span)
+            (top, noise), saturated = saturating(b, rates)
+            noises = [saturating(span, r)[0][1] for r in by_seed.values()]
+            exponent, free = power(b, rates)
+            lines.append(
+                [
+                    f"{name(key)}, to {largest:,}",
+                    f"{power(b, rates, 1)[1]:.2f}",
+                    f"{power(b, rates, 0.5)[1]:.2f}",
+                    f"{free:.2f} (exponent {exponent:.2f})",
+                    f"{saturated:.2f}",
+                    with_factor(noises),
+                    f"{2**top:.3g}",
+                ]
+            )
     table(["", "linear", "sqrt", "any power", "saturating", "noise scale (95 % interval)", "eps_max"], lines)
 
     nearest, lowest = {}, {}
@@ -287,6 +291,7 @@ def on_grid(cells):
 
 def figures(cells, batches):
     import matplotlib
+    import matplotlib.ticker
 
     matplotlib.use("svg")
     matplotlib.rcParams.update({"svg.hashsalt": "batchlab", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3})
@@ -311,16 +316,17 @@ def figures(cells, batches):
             place = np.array(batches) * shift
             ax.errorbar(place, mean, [mean - low, high - mean], fmt=marker, color=colour, capsize=3, label=label)
             if not warmup:
-                b, rates, _ = best_rates(group, batches)
+                b, rates, _ = best_rates(group, [b for b in batches if b <= LARGEST])
                 (top, noise), _ = saturating(b, rates)
-                ax.plot(x, 2**top / (1 + 2**noise / x), color=colour, label=f"fit, noise scale {2**noise:.0f}")
+                label = f"saturating, fitted to {LARGEST}: noise scale {2**noise:.0f}"
+                ax.plot(x, 2**top / (1 + 2**noise / x), color=colour, label=label)
         ax.plot(x, BASE_RATE * x / BASE, "k:", label="linear")
         ax.plot(x, BASE_RATE * np.sqrt(x / BASE), "k--", label="sqrt")
         ax.set(xscale="log", yscale="log", title=SETS[source], xlabel="global batch", ylim=(0.01, 1.5))
         ax.set_xticks(batches, [str(b) for b in batches], minor=False)
         ax.minorticks_off()
+        ax.legend(fontsize=7, loc="lower right")
     axes[0].set_ylabel("best learning rate")
-    axes[0].legend(fontsize=8, loc="lower right")
     save(figure, "best-rate-by-batch.svg")
 
     figure, axes = plt.subplots(2, 2, figsize=(9, 6.4), sharex=True)
@@ -353,6 +359,9 @@ def figures(cells, batches):
             mean = [100 * np.mean([1 - float(row["validation_accuracy"]) for row in cell.grid[r].values()]) for r in whole]
             ax.plot(whole, mean, "o-", color=colour, ms=3, label=f"batch {b}")
         ax.set(xscale="log", yscale="log", title=name(key))
+        ticks = [3, 5, 10, 20, 40, 80] if key[0] == "mnist" else [12, 15, 20, 30, 50, 80]
+        ax.set_yticks(ticks, [str(t) for t in ticks], minor=False)
+        ax.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
     for ax in axes[1]:
         ax.set_xlabel("learning rate")
     for ax in axes[:, 0]:

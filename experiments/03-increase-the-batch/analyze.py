@@ -79,7 +79,10 @@ def interval(values):
 
 def text(values, form=".2f", factor=100):
     mean, half = interval(values)
-    return f"{factor * mean:{form}} ± {factor * half:{form.lstrip('+')}}".replace("-", "−")
+    shown = f"{factor * mean:{form}}"
+    if float(shown) == 0:
+        shown = shown.lstrip("+-")
+    return f"{shown} ± {factor * half:{form.lstrip('+')}}".replace("-", "−")
 
 
 def table(head, lines):

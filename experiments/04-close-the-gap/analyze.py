@@ -31,7 +31,15 @@ def interval(values):
 
 def text(values, form=".2f", factor=100):
     mean, half = interval(values)
-    return f"{factor * mean:{form}} ± {factor * half:{form.lstrip('+')}}".replace("-", "−")
+    shown = f"{factor * mean:{form}}"
+    if float(shown) == 0:
+        shown = shown.lstrip("+-")
+    return f"{shown} ± {factor * half:{form.lstrip('+')}}".replace("-", "−")
+
+
+def loss(values):
+    mean, half = interval(values)
+    return f"{mean:.3g} ± {half:.2g}".replace("-", "−")
 
 
 def table(head, lines):
@@ -105,7 +113,7 @@ def main():
         lines.append(
             [
                 name,
-                text(column(v, "train_loss"), ".4f", 1),
+                loss(column(v, "train_loss")),
                 text(column(v, "train_accuracy")),
                 text(column(v, "test_loss"), ".3f", 1),
                 text(accuracy[v]),
@@ -117,7 +125,8 @@ def main():
         lines,
     )
 
-    print("Test accuracy in points, paired by seed:\n")
+    train = [column(v, "train_accuracy") for v in range(len(NAMES))]
+    print("Accuracy in points, paired by seed:\n")
     gap = accuracy[0] - accuracy[1]
     lines = []
     for v, name in enumerate(NAMES):
@@ -126,13 +135,23 @@ def main():
         lines.append(
             [
                 name,
+                text(train[v] - train[v - 1], "+.2f"),
                 text(accuracy[v] - accuracy[v - 1], "+.2f"),
                 text(accuracy[v] - accuracy[0], "+.2f"),
                 "" if v == 1 else text((accuracy[v] - accuracy[1]) / gap, ".0f"),
             ]
         )
-    table(["rung", "against the rung before", "against the small batch", "of the gap won back, in %"], lines)
-    figures(accuracy, [column(v, "train_accuracy") for v in range(len(NAMES))], runs, seeds)
+    table(
+        [
+            "rung",
+            "training, against the rung before",
+            "test, against the rung before",
+            "test, against the small batch",
+            "of the test gap won back, in %",
+        ],
+        lines,
+    )
+    figures(accuracy, train, runs, seeds)
 
 
 def figures(test, train, runs, seeds):
@@ -158,7 +177,7 @@ def figures(test, train, runs, seeds):
     ax.axhline(100 * test[0].mean(), color="#0b62a4", lw=0.8, ls=":")
     ax.set_xticks(place, [n.replace(" batch norm", "\nbatch norm").replace(" adaptation", "\nadaptation").replace("-root ", "-root\n") for n in NAMES])
     ax.set_ylabel("accuracy in %")
-    ax.legend(fontsize=8)
+    ax.legend(fontsize=8, loc="lower left")
     save(figure, "ladder.svg")
 
     curves = {}
@@ -173,8 +192,9 @@ def figures(test, train, runs, seeds):
         mean, half = np.array([interval(column) for column in errors.T]).T
         ax.plot(steps, mean, "o-", color=colour, ms=3, lw=1.2, label=name)
         ax.fill_between(steps, np.maximum(mean - half, 0.1), mean + half, color=colour, alpha=0.18, lw=0)
-    ax.set(xscale="log", yscale="log", xlabel="updates", ylabel="test error in %", ylim=(2, 100))
-    ax.set_yticks([2, 5, 10, 20, 50], ["2", "5", "10", "20", "50"])
+    ax.set(xscale="log", yscale="log", xlabel="updates", ylabel="test error in %", ylim=(2, 30))
+    ax.set_yticks([2, 3, 5, 10, 20], ["2", "3", "5", "10", "20"])
+    ax.minorticks_off()
     ax.legend(fontsize=8)
     save(figure, "test-error-by-updates.svg")
 

@@ -6,10 +6,14 @@
     python experiments/05-local-statistics/analyze.py RUN  # first takes results/curves.csv out of a run's folder
 
 Means and Student's 95 % intervals are over seeds; differences are taken within a seed, at the same rate. Trials that differ in
-the statistics of their evaluation alone are the same run; with RUN this is checked, update by update.
+the statistics of their evaluation alone are the same run; with RUN this is checked, update by update. Also taken from RUN:
+the mean loss of the batches of the last epoch, as training saw it, each group normalized by its own statistics; and for each
+normalization of the network the ratio of the variances that the two kinds of statistics end with, averaged over its features.
 """
 
 import csv
+import json
+import struct
 import sys
 from pathlib import Path
 
@@ -20,6 +24,7 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 GROUPS = [2, 4, 8, 16, 32, 64, 256]
 AVERAGED = [2, 4, 8, 32, 256]
+EPOCH_UPDATES = 39
 RATES = [0.01, 0.03, 0.1]
 PLACES = {"none": "none", "layer": "layer", "group": "group (8)", "weight": "weight"}
 COLOURS = {"none": "#777777", "layer": "#2a8a3e", "group": "#8a3ea8", "weight": "#c44e00"}
@@ -34,7 +39,10 @@ def interval(values):
 
 def text(values, form=".2f", factor=100):
     mean, half = interval(values)
-    return f"{factor * mean:{form}} ± {factor * half:{form.lstrip('+')}}".replace("-", "−")
+    shown = f"{factor * mean:{form}}"
+    if float(shown) == 0:
+        shown = shown.lstrip("+-")
+    return f"{shown} ± {factor * half:{form.lstrip('+')}}".replace("-", "−")
 
 
 def table(head, lines):
@@ -61,12 +69,22 @@ def key(row):
     return "batch", size, "ema 0.01" if "0.01" in statistics else statistics.split()[0].strip('"')
 
 
+def tensors(path):
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    header.pop("__metadata__", None)
+    at = {name: [8 + length + offset for offset in entry["data_offsets"]] for name, entry in header.items()}
+    return {name: np.frombuffer(data[start:end], "<f4").reshape(header[name]["shape"]) for name, (start, end) in at.items()}
+
+
 def extract(run):
     columns = ["trial", "step", "epoch", "loss", "accuracy"]
-    updates = {}
-    with open(RESULTS / "curves.csv", "w", newline="") as file:
-        out = csv.writer(file, lineterminator="\n")
+    updates, weights = {}, {}
+    with open(RESULTS / "curves.csv", "w", newline="") as file, open(RESULTS / "batches.csv", "w", newline="") as other:
+        out, last = csv.writer(file, lineterminator="\n"), csv.writer(other, lineterminator="\n")
         out.writerow(columns)
+        last.writerow(["trial", "loss", *(f"variance_ratio_{i}" for i in (1, 2, 3))])
         for trial in rows(RESULTS / "summary.csv"):
             folder = run / "trials" / trial["trial"]
             for row in rows(folder / "evaluations.csv"):
@@ -75,17 +93,33 @@ def extract(run):
             which = (*key(trial)[:2], trial["learning_rate.base_lr"], trial["seed"])
             steps = (folder / "steps.csv").read_text()
             assert updates.setdefault(which, steps) == steps, which
+            batches = [float(row["loss"]) for row in csv.DictReader(steps.splitlines())]
+            ratios = ["", "", ""]
+            if key(trial)[0] == "batch" and trial["status"] == "completed":
+                # Trials with population statistics come first.
+                found = tensors(folder / "model.safetensors")
+                base = weights.setdefault(which, found)
+                assert all(np.array_equal(found[n], base[n]) for n in found if "running" not in n), which
+                names = [f"norms.{i}.running_var" for i in range(3)]
+                ratios = [float(np.mean(found[n].astype(float) / base[n])) for n in names]
+            last.writerow([trial["trial"], float(np.mean(batches[-EPOCH_UPDATES:])), *ratios])
 
 
 def read():
-    """{key: {rate: {seed: row}}}, and the curves of the test set by trial: [(step, loss, accuracy)]."""
+    """{key: {rate: {seed: row}}}, the curves of the test set by trial [(step, loss, accuracy)], the
+    losses of the last epoch's batches, and the ratios of variances."""
     found = {}
     for row in rows(RESULTS / "summary.csv"):
         found.setdefault(key(row), {}).setdefault(float(row["learning_rate.base_lr"]), {})[int(row["seed"])] = row
     curves = {}
     for row in rows(RESULTS / "curves.csv"):
         curves.setdefault(row["trial"], []).append((int(row["step"]), float(row["loss"]), float(row["accuracy"])))
-    return found, curves
+    batches, ratios = {}, {}
+    for row in rows(RESULTS / "batches.csv"):
+        batches[row["trial"]] = float(row["loss"])
+        if row["variance_ratio_1"]:
+            ratios[row["trial"]] = [float(row[f"variance_ratio_{i}"]) for i in (1, 2, 3)]
+    return found, curves, batches, ratios
 
 
 def whole(of):
@@ -120,7 +154,7 @@ def label(size):
 def main():
     if len(sys.argv) > 1:
         extract(Path(sys.argv[1]))
-    runs, curves = read()
+    runs, curves, batches, ratios = read()
     population = {size: runs["batch", size, "population"] for size in GROUPS}
     at = [f"rate {rate:g}" for rate in RATES]
 
@@ -143,6 +177,14 @@ def main():
             [label(size), *(show(of[r], "train_accuracy") for r in RATES), *(show(of[r], "generalization_gap") for r in RATES)]
         )
     table(["local batch", *(f"training, {a}" for a in at), *(f"gap, {a}" for a in at)], lines)
+
+    print("Mean loss of the last epoch's batches as training saw it, and at the end over the training set with population statistics:\n")
+    lines = []
+    for size in GROUPS:
+        seen = [np.array([batches[of[s]["trial"]] for s in sorted(of)]) for of in (population[size][r] for r in RATES)]
+        ends = [show(population[size][r], "train_loss", ".3f", 1) for r in RATES]
+        lines.append([label(size), *(text(x, ".3f", 1) for x in seen), *ends])
+    table(["local batch", *(f"as seen, {a}" for a in at), *(f"population, {a}" for a in at)], lines)
 
     print("Population statistics minus running averages (rate 0.1) at the end of the same runs:\n")
     lines = []
@@ -182,6 +224,14 @@ def main():
             line.append("" if name.startswith("batch") else change(chosen, base[top[reference]]))
         lines.append(line)
     table(["normalization", *at, "best rate", *(f"at the best rates, against {r}" for r in references)], lines)
+    print("Variance of the running average (rate 0.1) over the population's, at the end of the same runs, at the middle rate:\n")
+    lines = []
+    for size in AVERAGED:
+        of = runs["batch", size, "ema"][RATES[1]]
+        lines.append(
+            [label(size), f"{size / (size - 1):.3f}", *(text([ratios[of[s]["trial"]][i] for s in sorted(of)], ".3f", 1) for i in range(3))]
+        )
+    table(["local batch b", "b/(b − 1)", "first normalization", "second", "third"], lines)
     figures(runs, population, curve, steps)
 
 
@@ -203,21 +253,24 @@ def figures(runs, population, curve, steps):
         for norm, name in PLACES.items():
             of = runs[norm, None, None][rate]
             if whole(of):
-                mean, half = interval(100 * column(of, "test_accuracy"))
+                mean, half = interval(100 - 100 * column(of, "test_accuracy"))
                 ax.axhline(mean, color=COLOURS[norm], lw=1, label=name)
                 ax.axhspan(mean - half, mean + half, color=COLOURS[norm], alpha=0.1, lw=0)
         for statistics, marker, line, shift in (("population", "o", "-", 0.97), ("ema", "x", "--", 1.03)):
             sizes = [s for s in (GROUPS if statistics == "population" else AVERAGED) if whole(runs["batch", s, statistics][rate])]
-            found = [interval(100 * column(runs["batch", s, statistics][rate], "test_accuracy")) for s in sizes]
+            found = [interval(100 - 100 * column(runs["batch", s, statistics][rate], "test_accuracy")) for s in sizes]
             mean, half = np.array(found).T
             name = "batch, population" if statistics == "population" else "batch, running average"
             ax.errorbar(np.array(sizes) * shift, mean, half, fmt=marker + line, color="#0b62a4", ms=4, lw=1, capsize=2, label=name)
-        ax.set(xscale="log", title=f"rate {rate:g}", xlabel="examples that share statistics")
+        ax.set(xscale="log", yscale="log", title=f"rate {rate:g}", xlabel="examples that share statistics")
         ax.set_xticks(GROUPS, [str(g) for g in GROUPS])
         ax.minorticks_off()
-    axes[0].set_ylabel("test accuracy in %")
-    axes[0].legend(fontsize=8, loc="lower right")
-    save(figure, "test-accuracy-by-local-batch.svg")
+    axes[0].set_ylabel("test error in %")
+    ticks = [14, 16, 18, 20, 25, 30, 40, 50]
+    axes[0].set_yticks(ticks, [str(t) for t in ticks])
+    axes[0].minorticks_off()
+    axes[0].legend(fontsize=8, loc="upper right")
+    save(figure, "test-error-by-local-batch.svg")
 
     figure, axes = plt.subplots(1, 3, figsize=(10.5, 3.6), sharey=True)
     lines = {"population": ("#0b62a4", "o-"), "ema": ("#c44e00", "x-"), "ema 0.01": ("#777777", "s--")}
@@ -230,6 +283,9 @@ def figures(runs, population, curve, steps):
                 ax.errorbar(steps, mean, half, fmt=form, color=colour, ms=4, lw=1, capsize=2, label=names[statistics])
         ax.set(title=f"groups of {label(size)}, rate {RATES[1]:g}", xlabel="updates", yscale="log")
     axes[0].set_ylabel("test loss")
+    ticks = [0.4, 0.6, 0.8, 1, 1.5]
+    axes[0].set_yticks(ticks, [str(t) for t in ticks])
+    axes[0].minorticks_off()
     axes[1].legend(fontsize=8)
     save(figure, "test-loss-by-statistics.svg")
 

@@ -7,7 +7,9 @@
 
 Intervals are Student's at 95 % over seeds. The best constant batch has the best mean validation accuracy; what is reported
 is measured on the test set. "At equal updates" compares a run with the constant batches of its seed, between two of them
-interpolated in log2 of the updates. Differences are paired by seed.
+interpolated in log2 of the updates. Differences are paired by seed. "At equal training loss" finds on the same line, of means
+over seeds, the updates of the constant batch with the mean training loss of the runs; its interval is a percentile bootstrap
+over seeds, drawn for runs and constant batches together.
 """
 
 import csv
@@ -29,7 +31,7 @@ GRADIENTS = 2
 PRODUCTS = 9
 CONTROLLERS = {
     "absa": "ABSA",
-    "{ absa = { patience_epochs = 1.0 } }": "ABSA, patience 1",
+    "{ absa = { patience_epochs = 0.9 } }": "ABSA, one epoch",
     "cabs": "CABS",
     "norm-test": "norm test",
     "inner-product-test": "inner-product test",
@@ -41,6 +43,7 @@ CONTROLLERS = {
 def name(point):
     """The row's name, from the swept keys."""
     without = ", no momentum" if point["optimizer"] == "sgd" else ""
+    without += ", no decay" if point["learning_rate.decay"] == "constant" else ""
     controller = point["batch.controller"]
     if controller == "constant":
         return f"constant {point['train.global_batch']}" + without
@@ -61,7 +64,10 @@ def interval(values):
 
 def text(values, scale=1.0, digits=2, sign=""):
     mean, half = interval(values)
-    return f"{scale * mean:{sign}.{digits}f} ± {scale * half:.{digits}f}".replace("-", "−")
+    mean = f"{scale * mean:{sign},.{digits}f}"
+    if not mean.strip("+-0."):
+        mean = mean.lstrip("+-")
+    return f"{mean} ± {scale * half:.{digits}f}".replace("-", "−")
 
 
 def table(head, lines):
@@ -105,7 +111,7 @@ def main():
         return np.array([float(runs[which][seed][column]) for seed in sorted(runs[which])])
 
     constants = [n for n in runs if n.startswith("constant") and "momentum" not in n]
-    others = [n for n in runs if n not in constants]
+    others = [n for n in runs if n in CONTROLLERS.values()]
     best = max(constants, key=lambda n: values(n, "validation_accuracy").mean())
     lines = []
     for n in runs:
@@ -126,18 +132,26 @@ def main():
     table([*head, "measuring"], lines)
 
     print("Against the best constant batch, and against constant batches at equal updates; paired by seed:\n")
-    lines, gain = [], {}
+    lines = []
     for n in others:
-        gain[n] = {}
         fewer = values(best, "steps") / values(n, "steps")
         line = [n, text(fewer, digits=1)]
         line.append(text(values(n, "test_accuracy") - values(best, "test_accuracy"), 100, sign="+"))
         for column, scale, digits in (("test_accuracy", 100, 2), ("test_loss", 1, 4), ("train_loss", 1, 4)):
             difference = [own - like for own, like in at_equal_updates(runs, constants, n, column)]
             line.append(text(difference, scale, digits, "+"))
+        line.append(at_equal_loss(runs, constants, n))
         lines.append(line)
     head = ["batch", f"{best}'s updates over its own", "test accuracy, points", "the same at equal updates"]
-    table([*head, "test loss at equal updates", "training loss at equal updates"], lines)
+    head += ["test loss at equal updates", "training loss at equal updates"]
+    table([*head, "updates at equal training loss over its own"], lines)
+
+    print("CABS minus the constant batch, both without momentum and decay:\n")
+    with_it, without = (n for n in reversed(runs) if n not in constants and n not in others)
+    line = [text(values(with_it, "steps"), digits=0)]
+    for column, scale, digits in (("test_accuracy", 100, 2), ("test_loss", 1, 4), ("train_loss", 1, 4)):
+        line.append(text(values(with_it, column) - values(without, column), scale, digits, "+"))
+    table(["updates", "test accuracy, points", "test loss", "training loss"], [line])
 
     print("The batch over time (geometric mean over seeds):\n")
     batches = {}
@@ -157,9 +171,30 @@ def at_equal_updates(runs, constants, which, column):
         line = sorted((np.log2(float(runs[c][seed]["steps"])), float(runs[c][seed][column])) for c in constants)
         x, y = zip(*line)
         steps = np.log2(float(row["steps"]))
-        assert x[0] <= steps <= x[-1] or "momentum" in which, which
+        assert x[0] <= steps <= x[-1], which
         pairs.append((float(row[column]), float(np.interp(steps, x, y))))
     return pairs
+
+
+def at_equal_loss(runs, constants, which):
+    """Updates that a constant batch needs for the run's mean training loss over its own, with a bootstrap interval."""
+    seeds = sorted(runs[which])
+    steps = np.log2([[float(runs[c][s]["steps"]) for s in seeds] for c in constants]).mean(axis=1)
+    losses = np.array([[float(runs[c][s]["train_loss"]) for s in seeds] for c in constants])
+    own = np.array([float(runs[which][s]["train_loss"]) for s in seeds])
+    made = np.array([float(runs[which][s]["steps"]) for s in seeds])
+
+    def ratio(drawn):
+        # The constants go from most to fewest updates, and the loss of fewer is not lower.
+        line = np.maximum.accumulate(losses[:, drawn].mean(axis=1))
+        return 2 ** np.interp(own[drawn].mean(), line, steps) / made[drawn].mean()
+
+    if not losses[0].mean() < own.mean() < losses[-1].mean():
+        return "outside"
+    rng = np.random.default_rng(0)
+    drawn = [ratio(rng.integers(0, len(seeds), len(seeds))) for _ in range(4000)]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return f"{ratio(np.arange(len(seeds))):.2f} ({low:.2f} to {high:.2f})"
 
 
 def measuring(which, steps, examples):
@@ -179,7 +214,7 @@ def figures(runs, constants, others, values, batches, moving):
     import matplotlib.pyplot as plt
 
     (HERE / "figures").mkdir(exist_ok=True)
-    colours = dict(zip(others, plt.get_cmap("tab10").colors))
+    colours = dict(zip([*others, *(n for n in moving if n not in others)], plt.get_cmap("tab10").colors))
 
     def save(figure, file):
         figure.tight_layout()
@@ -208,7 +243,7 @@ def figures(runs, constants, others, values, batches, moving):
     ticks = [8, 32, 128, 512, 2048]
     ax.set_yticks(ticks, [str(t) for t in ticks], minor=False)
     ax.minorticks_off()
-    ax.legend(fontsize=7)
+    ax.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     save(figure, "batch-over-epochs.svg")
 
 

@@ -6,6 +6,7 @@
 
 use std::fmt::Write as _;
 
+use super::course::PointCourses;
 use super::generalization_gap::{
     GapAnalysis, HeadlineMetric, Measure, Outcomes, Point, split_name,
 };
@@ -349,6 +350,11 @@ fn one_batch(analysis: &GapAnalysis, metric: HeadlineMetric, batch: u64, answer:
         format!(
             "Only trials at the global batch {batch} have finished, so nothing can be said about \
              its effect yet."
+        )
+    } else if analysis.courses.iter().any(PointCourses::moves_batch) {
+        format!(
+            "All trials start at the global batch {batch}, and some change it: this study compares \
+             rules."
         )
     } else {
         format!(

@@ -24,7 +24,7 @@ const GAP: f64 = 1.0 / 8.0;
 const CANDIDATES: u64 = 256;
 /// Changes that are kept to choose from; beyond, they are only counted.
 const REMEMBERED: usize = 4096;
-/// Updates that are walked over at most: about a minute.
+/// Updates that are walked over at most: a minute or two.
 const MOST_UPDATES: u64 = 1_000_000_000;
 /// Columns and rows of a plot in the terminal.
 const WIDTH: usize = 60;
@@ -48,7 +48,7 @@ struct NoData(BoxError);
 #[derive(Debug, thiserror::Error)]
 #[error(
     "trial {index}: {updates} updates are too many to walk over, more than {MOST_UPDATES}\n\
-     hint: shorten the run, such as with --set train.steps=100000"
+     hint: `--set` with a smaller budget shows a shorter run"
 )]
 struct TooLong {
     index: usize,

@@ -55,6 +55,19 @@ pub(crate) fn against_data(config: &TrialConfig, train_examples: usize) -> Check
     }
     let steps_per_epoch = config.steps_per_epoch(train_examples);
     let budget = budget_steps(train, batch, steps_per_epoch);
+    if let (Averaging::Swa { start_epoch, .. }, Some(budget)) = (train.averaging, budget)
+        && matches!(config.batch.controller, BatchController::Constant {})
+        && start_epoch > budget / steps_per_epoch + 1e-9
+    {
+        return Err(Fault::invalid(
+            "train.averaging.swa.start_epoch",
+            format!(
+                "{start_epoch} epochs are more than the run of {}",
+                round_up(budget / steps_per_epoch)
+            ),
+        )
+        .hint("start within the run; three quarters of it are usual"));
+    }
     if budget.is_some_and(|steps| steps < 1.0 - 1e-9) {
         let (key, budget, unit, least) = match (train.epochs, train.examples) {
             (Some(epochs), _) => (
@@ -79,7 +92,13 @@ pub(crate) fn against_data(config: &TrialConfig, train_examples: usize) -> Check
         )
         .hint(format!("use at least {least} {unit}")));
     }
-    if let (Some(warmup), Some(budget)) = (&config.learning_rate.warmup, budget) {
+    // AdaScale counts the updates of its base batch; with a batch that changes, those of the first
+    // epochs are not those of the last.
+    let adascale = matches!(config.learning_rate.scaling, Scaling::Adascale {});
+    let changes = !matches!(config.batch.controller, BatchController::Constant {});
+    if let (Some(warmup), Some(budget), false) =
+        (&config.learning_rate.warmup, budget, adascale || changes)
+    {
         let (key, steps) = match (warmup.epochs, warmup.steps, warmup.examples) {
             (Some(epochs), ..) => ("epochs", epochs * steps_per_epoch),
             (None, Some(steps), _) => ("steps", steps as f64),
@@ -93,9 +112,7 @@ pub(crate) fn against_data(config: &TrialConfig, train_examples: usize) -> Check
             _ => 1.0,
         };
         let steps = steps * longer;
-        // AdaScale counts the updates of its base batch, of which a run has more.
-        let adascale = matches!(config.learning_rate.scaling, Scaling::Adascale {});
-        if steps > budget * (1.0 + 1e-9) && !adascale {
+        if steps > budget * (1.0 + 1e-9) {
             return Err(warmup_too_long(
                 key,
                 &format!("{steps:.1} updates"),
@@ -857,20 +874,91 @@ fn batch_control(config: &TrialConfig) -> Checked {
         )
         .hint(format!("use at most {start}")));
     }
-    let adascale = matches!(config.learning_rate.scaling, Scaling::Adascale {});
-    if adascale && !matches!(batch.controller, BatchController::Constant {}) {
-        return Err(Fault::invalid(
-            "batch.controller",
-            "AdaScale's count of updates needs a batch that stays",
-        )
-        .hint("use another `learning_rate.scaling`, or `controller = \"constant\"`"));
-    }
+    measured(config)?;
     let shards = batch.growth == BatchGrowth::Shards;
     if shards && config.local_batch() * config.train.workers != start {
         return Err(Fault::invalid(
             "batch.controller.smith.initial_factor",
             format!("the first batch of {start} is not divisible by the workers"),
         ));
+    }
+    Ok(())
+}
+
+/// What a controller needs that measures gradients, and what AdaScale does.
+fn measured(config: &TrialConfig) -> Checked {
+    let (batch, train) = (&config.batch, &config.train);
+    let adascale = matches!(config.learning_rate.scaling, Scaling::Adascale {});
+    let kind = batch.controller.name();
+    let planned = matches!(
+        batch.controller,
+        BatchController::Constant {}
+            | BatchController::Schedule { .. }
+            | BatchController::Smith { .. }
+    );
+    let measures =
+        adascale || !(planned || matches!(batch.controller, BatchController::Absa { .. }));
+    let smallest = batch
+        .min_batch
+        .unwrap_or(usize::MAX)
+        .min(config.global_batch());
+    if measures && smallest < 2 {
+        let (key, what) = if batch.min_batch.is_some_and(|least| least < 2) && !planned {
+            ("batch.min_batch", "a batch of 1")
+        } else {
+            (batch_key(train), "a batch of 1")
+        };
+        return Err(Fault::invalid(
+            key,
+            format!("the noise of the gradient shows between examples, and {what} has none"),
+        )
+        .hint("use at least 2; from 8 on the noise is measured well"));
+    }
+    if matches!(batch.controller, BatchController::Cabs {})
+        && !matches!(
+            config.optimizer,
+            OptimizerConfig::Sgd { .. }
+                | OptimizerConfig::Momentum { .. }
+                | OptimizerConfig::Nesterov { .. }
+        )
+    {
+        return Err(Fault::invalid(
+            "batch.controller",
+            format!(
+                "`cabs` is derived for steps of lr times the gradient, and `{}` makes others",
+                config.optimizer.name()
+            ),
+        )
+        .hint("use `sgd`, `momentum` or `nesterov`, or a controller such as `norm-test`"));
+    }
+    // Epochs pass at a pace that only the run decides, and such a run counts updates.
+    if train.steps.is_some() && !planned {
+        let rate = &config.learning_rate;
+        let epochs = match &rate.decay {
+            DecayConfig::Step { .. } => Some("learning_rate.decay.step"),
+            DecayConfig::Exponential { .. } => Some("learning_rate.decay.exponential"),
+            DecayConfig::Cyclic { .. } => Some("learning_rate.decay.cyclic"),
+            DecayConfig::InverseSqrt {
+                timescale_epochs: Some(_),
+            } => Some("learning_rate.decay.inverse-sqrt"),
+            _ => None,
+        };
+        let warmup = config.resolved().learning_rate.warmup;
+        let warmup = warmup.is_some_and(|warmup| warmup.steps.is_none());
+        let momentum = matches!(
+            config.momentum_schedule,
+            MomentumSchedule::Step { .. } | MomentumSchedule::Linear { .. }
+        );
+        if let Some(key) = epochs
+            .or(warmup.then_some("learning_rate.warmup"))
+            .or(momentum.then_some("momentum_schedule"))
+        {
+            return Err(Fault::invalid(
+                key,
+                format!("it counts epochs, and `{kind}` decides how many updates an epoch has"),
+            )
+            .hint("give the budget as `train.epochs` or `train.examples` in place of `steps`"));
+        }
     }
     Ok(())
 }
@@ -923,8 +1011,13 @@ fn controller(config: &TrialConfig) -> Checked {
         | BatchController::Cabs {}
         | BatchController::SimpleNoiseScale {} => Ok(()),
         BatchController::Schedule { stages } => {
-            let epochs: Vec<f64> = stages.iter().map(|stage| stage[0]).collect();
-            rising(&key("stages"), &epochs, "the batch changes")?;
+            let mut epochs: Vec<f64> = stages.iter().map(|stage| stage[0]).collect();
+            if epochs.first() == Some(&0.0) && epochs.len() > 1 {
+                epochs.remove(0);
+            }
+            if epochs != [0.0] {
+                rising(&key("stages"), &epochs, "the batch changes")?;
+            }
             for [_, size] in stages {
                 if !(*size >= 1.0 && size.fract() == 0.0 && *size <= MAX_VALUES as f64) {
                     return Err(Fault::invalid(
@@ -1113,8 +1206,14 @@ fn rising(key: &str, epochs: &[f64], what: &str) -> Checked {
     if epochs.is_empty() {
         return Err(Fault::invalid(key, format!("no epochs at which {what}")));
     }
-    for &epoch in epochs {
-        positive(key, epoch)?;
+    if let Some(epoch) = epochs
+        .iter()
+        .find(|epoch| !(**epoch > 0.0 && epoch.is_finite()))
+    {
+        return Err(Fault::invalid(
+            key,
+            format!("epoch {epoch} is not a positive number"),
+        ));
     }
     match epochs.array_windows().find(|[a, b]| a >= b) {
         Some([before, after]) => Err(Fault::invalid(
@@ -1189,8 +1288,11 @@ fn warm_up(warmup: &WarmupConfig, config: &TrialConfig) -> Checked {
     if let Some(start) = warmup.start_lr {
         not_negative("learning_rate.warmup.start_lr", start, "0 starts from rest")?;
     }
-    if warmup.shape == WarmupShape::Exponential
-        && let Some(start) = warmup.start_lr
+    // From 0 neither would ever move.
+    if matches!(
+        warmup.shape,
+        WarmupShape::Exponential | WarmupShape::Constant
+    ) && let Some(start) = warmup.start_lr
     {
         positive("learning_rate.warmup.start_lr", start)?;
     }
@@ -1252,7 +1354,9 @@ fn warm_up(warmup: &WarmupConfig, config: &TrialConfig) -> Checked {
                     &format!("{run} updates"),
                 ));
             }
-            let batch = config.global_batch() as u64;
+            let adascale = matches!(config.learning_rate.scaling, Scaling::Adascale {});
+            let base = config.learning_rate.base_batch.filter(|_| adascale);
+            let batch = base.unwrap_or(config.global_batch()) as u64;
             match train.examples {
                 Some(run) if steps.checked_mul(batch).is_none_or(|n| n > run) => {
                     Err(warmup_too_long(

@@ -113,11 +113,14 @@ impl TrialConfig {
         }
     }
 
-    /// Examples of one update on one worker, b = B / P.
+    /// Examples of one worker's shard, b = B / P; where a batch is accumulated, those of one pass.
     pub fn local_batch(&self) -> usize {
-        match (self.train.local_batch, self.train.global_batch) {
-            (Some(local), None) if self.global_batch() == self.written_batch() => local,
-            _ => self.global_batch() / self.workers().max(1),
+        match (self.train.local_batch, self.batch.growth) {
+            (Some(local), BatchGrowth::Workers | BatchGrowth::Accumulation) => local,
+            (None, BatchGrowth::Workers | BatchGrowth::Accumulation) => {
+                self.written_batch() / self.train.workers.max(1)
+            }
+            (_, BatchGrowth::Shards) => self.global_batch() / self.train.workers.max(1),
         }
     }
 
@@ -195,13 +198,12 @@ impl TrialConfig {
 
     /// What the global batch is made of: `2048 = 8 workers x 256`.
     pub fn explain_batch(&self) -> String {
-        let workers = self.train.workers;
+        let (global, workers, local) = (self.global_batch(), self.workers(), self.local_batch());
         let noun = if workers == 1 { "worker" } else { "workers" };
-        format!(
-            "{} = {workers} {noun} x {}",
-            self.global_batch(),
-            self.local_batch()
-        )
+        match global / (workers * local).max(1) {
+            0 | 1 => format!("{global} = {workers} {noun} x {local}"),
+            passes => format!("{global} = {passes} passes x {workers} {noun} x {local}"),
+        }
     }
 
     /// The warm-up in words: `gradual 5 epochs`, `constant 100 steps` or `none`.

@@ -311,7 +311,8 @@ pub struct TrainConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_batch: Option<usize>,
     /// Largest number of examples in one forward and backward pass. Default: chosen from model
-    /// and batch alone. Changes memory and speed, and results only by rounding.
+    /// and batch alone. Changes memory and speed, and results only by rounding; but where the noise
+    /// of the gradient is measured (`[batch]`, AdaScale), smaller pieces give another estimate of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub micro_batch: Option<usize>,
     /// What happens where an epoch does not divide into batches.
@@ -775,7 +776,7 @@ pub enum OptimizerConfig {
         #[serde(default, skip_serializing_if = "MomentumForm::is_outside")]
         form: MomentumForm,
         /// With `form = "inside"`: multiply the velocity by lr_t/lr_(t-1) where the rate changes
-        /// (momentum correction; Goyal et al. 2017, section 3, remark 1). The form `outside` needs
+        /// (momentum correction; Goyal et al. 2017, section 3, remark 2). The form `outside` needs
         /// none.
         #[serde(default = "defaults::yes", skip_serializing_if = "is_true")]
         correction: bool,
@@ -795,7 +796,7 @@ pub enum OptimizerConfig {
         #[serde(default, skip_serializing_if = "MomentumForm::is_outside")]
         form: MomentumForm,
         /// With `form = "inside"`: multiply the velocity by lr_t/lr_(t-1) where the rate changes
-        /// (momentum correction; Goyal et al. 2017, section 3, remark 1). The form `outside` needs
+        /// (momentum correction; Goyal et al. 2017, section 3, remark 2). The form `outside` needs
         /// none.
         #[serde(default = "defaults::yes", skip_serializing_if = "is_true")]
         correction: bool,
@@ -1076,7 +1077,7 @@ pub enum BatchController {
     /// eigenvalue of the Hessian has fallen to `decrease` of its reference, or after
     /// `patience_epochs` without a change; divided by it when the eigenvalue has risen to
     /// `increase` of its reference. Part of each batch is moved along the sign of the gradient
-    /// (FGSM); that part is divided by `factor` at each growth.
+    /// (FGSM); that part is divided by `factor` at each growth, and 0 from `max_batch` on.
     Absa {
         /// Factor of each change.
         #[serde(default = "defaults::two")]
@@ -1112,7 +1113,8 @@ pub enum BatchController {
         #[serde(default = "defaults::power_tolerance")]
         tolerance: f64,
     },
-    /// CABS (Balles et al. 2017): B = lr tr(Sigma) / loss.
+    /// CABS (Balles et al. 2017): B = lr tr(Sigma) / loss. Derived for `sgd`; with momentum the
+    /// effective rate is lr/(1 - m), which the rule does not see.
     Cabs {},
     /// The norm test (Byrd et al. 2012): B = tr(Sigma) / (theta^2 |G|^2).
     NormTest {

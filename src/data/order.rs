@@ -102,6 +102,12 @@ impl Order {
         }
     }
 
+    /// Epochs passed at `position`, whatever the batches: positions over n. Where the end of each epoch
+    /// is dropped, the epoch ends before its last positions, and the count jumps to the next whole.
+    pub fn epochs_of_stream(&self, position: Position) -> f64 {
+        position.stream as f64 / self.examples as f64
+    }
+
     /// Where the batch of at most `global_batch` examples at `position` lies in the stream.
     fn place(&self, position: Position, global_batch: usize) -> Range<u64> {
         let (n, b) = (self.examples as u64, global_batch as u64);

@@ -9,6 +9,10 @@
 //! - |G|^2 by |g|^2 - tr(Sigma)/B, without bias. It may come out zero or negative, which says that
 //!   the batch does not resolve the gradient; it is never clipped, for clipping biases averages.
 //!
+//! A batch drawn without replacement from N examples, as those of an epoch are, lies closer to their
+//! mean gradient G: tr(Sigma) (with N - 1 under the sum) is estimated as before, and |G|^2 by
+//! |g|^2 - tr(Sigma)(1/B - 1/N) (McCandlish et al. 2018, section 2.2; Cochran 1977, chapter 2).
+//!
 //! With two pieces of one size this is the two-batch estimate of McCandlish et al. (2018, appendix
 //! A.1); with pieces of one example it is the sample variance of Byrd et al. (2012).
 //!
@@ -29,6 +33,9 @@ pub struct PieceNorms {
     pub squared_mean: f64,
     /// Inner product of each piece's gradient with that of the batch, g_i'g.
     pub inner: Option<Vec<f64>>,
+    /// The number N of examples that the batch was drawn from without replacement; `None` where they
+    /// never repeat.
+    pub population: Option<usize>,
 }
 
 /// Estimates from one batch, in units of the gradient squared (the variance of the inner product:
@@ -167,10 +174,18 @@ impl PieceNorms {
         Ok(NoiseEstimate {
             batch,
             tr_sigma,
-            squared_gradient: self.squared_mean - tr_sigma / examples,
+            squared_gradient: self.squared_mean
+                - tr_sigma * share_of_mean(examples, self.population),
             direction,
         })
     }
+}
+
+/// The variance of the mean of `batch` examples over that of one: 1/B - 1/N, and 0 from N on; 1/B
+/// where examples never repeat.
+pub fn share_of_mean(batch: f64, population: Option<usize>) -> f64 {
+    let unseen = population.map_or(0.0, |n| 1.0 / n as f64);
+    (1.0 / batch - unseen).max(0.0)
 }
 
 /// A running average, corrected for its start: after n values with smoothing s,
@@ -242,6 +257,7 @@ mod tests {
             squared_norms: gradients.iter().map(|g| dot(g, g)).collect(),
             squared_mean: dot(&mean, &mean),
             inner: Some(gradients.iter().map(|g| dot(g, &mean)).collect()),
+            population: None,
         }
     }
 
@@ -371,6 +387,7 @@ mod tests {
             squared_norms: vec![1.0],
             squared_mean: 1.0,
             inner: None,
+            population: None,
         };
         assert_eq!(one.noise(), Err(NoiseError::TooFewPieces { found: 1 }));
         let empty = PieceNorms {
@@ -413,5 +430,58 @@ mod tests {
         }
         let text = serde_json::to_string(&average).unwrap();
         assert_eq!(serde_json::from_str::<Average>(&text).unwrap(), average);
+    }
+
+    #[test]
+    fn a_batch_without_replacement_says_how_far_the_mean_of_all_examples_is() {
+        // 40 examples with fixed gradients in 3 dimensions; batches of 24 in 6 pieces.
+        let (n, b) = (40, 24);
+        let mut stream = Stream::new(5, "finite", 0);
+        let all: Vec<Vec<f64>> = (0..n)
+            .map(|_| (0..3).map(|_| 0.5 + stream.normal()).collect())
+            .collect();
+        let mean_of = |of: &[&Vec<f64>]| -> Vec<f64> {
+            (0..3)
+                .map(|j| of.iter().map(|g| g[j]).sum::<f64>() / of.len() as f64)
+                .collect()
+        };
+        let square = |v: &[f64]| v.iter().map(|x| x * x).sum::<f64>();
+        let whole = mean_of(&all.iter().collect::<Vec<_>>());
+        let spread: f64 = all
+            .iter()
+            .map(|g| {
+                g.iter()
+                    .zip(&whole)
+                    .map(|(x, m)| (x - m).powi(2))
+                    .sum::<f64>()
+            })
+            .sum::<f64>()
+            / (n - 1) as f64;
+        let draws = 4000;
+        let (mut traces, mut squares) = (Vec::new(), Vec::new());
+        for draw in 0..draws {
+            let order = crate::rng::permutation(n, 7, "finite", draw);
+            let batch: Vec<&Vec<f64>> = order[..b].iter().map(|&i| &all[i as usize]).collect();
+            let pieces: Vec<Vec<f64>> = batch.chunks(4).map(mean_of).collect();
+            let estimate = PieceNorms {
+                sizes: vec![4; 6],
+                squared_norms: pieces.iter().map(|p| square(p)).collect(),
+                squared_mean: square(&mean_of(&batch)),
+                inner: None,
+                population: Some(n),
+            }
+            .noise()
+            .unwrap();
+            traces.push(estimate.tr_sigma);
+            squares.push(estimate.squared_gradient);
+        }
+        for (values, expected) in [(traces, spread), (squares, square(&whole))] {
+            let count = values.len() as f64;
+            let mean = values.iter().sum::<f64>() / count;
+            let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (count - 1.0);
+            let error = (variance / count).sqrt();
+            // Four standard errors of the mean of the draws.
+            close(mean, expected, 4.0 * error);
+        }
     }
 }

@@ -8,8 +8,6 @@ mod layout;
 mod quadratic;
 mod scalar;
 
-use serde::{Deserialize, Serialize};
-
 pub use layout::{Layout, Parameter, Role};
 pub use quadratic::NoisyQuadratic;
 pub use scalar::Scalar;
@@ -42,8 +40,7 @@ impl<F> Batch<F> {
 }
 
 /// Mean and variance that one batch-normalization layer uses at inference, one entry a channel.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LayerStatistics {
     /// Name of the layer.
     pub name: String,

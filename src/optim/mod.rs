@@ -34,7 +34,7 @@
 //! |                           | n <- b2 n + (1 - b2) g                                    |
 //!
 //! With `correction` c is lr_t/lr_(t-1): a rate that changes rescales what the velocity already
-//! holds, and `inside` equals `outside` (Goyal et al. 2017, section 3, remark 1). Without it c is 1.
+//! holds, and `inside` equals `outside` (Goyal et al. 2017, section 3, remark 2). Without it c is 1.
 //! After a rate of 0 nothing is left to rescale, and c is 1.
 //!
 //! A tensor has no trust ratio, and takes lr as it stands, if its role is excluded, if one of the
@@ -93,6 +93,7 @@ pub use error::OptimError;
 
 use crate::config::{MomentumForm, OptimizerConfig, RatioNorms};
 use crate::objective::{Layout, Scalar};
+use crate::theory::learning_rate::momentum_correction;
 use norms::CHUNK;
 use rule::{LarsRatio, Moments, Rule, Segment, Velocity};
 
@@ -555,9 +556,9 @@ impl Optimizer {
 /// The factor lr_t/lr_(t-1) on a velocity; 1 without correction, and after a rate that left nothing
 /// to correct.
 fn correction<F: Scalar>(velocity: Velocity, rates: &Rates) -> f64 {
-    let factor = rates.lr / rates.previous_lr;
-    let defined = rates.previous_lr > 0.0 && F::from_f64(factor).is_finite();
-    if velocity.correction && defined {
+    let factor = momentum_correction(rates.lr, rates.previous_lr);
+    // In a narrower type a large factor may not be finite.
+    if velocity.correction && F::from_f64(factor).is_finite() {
         factor
     } else {
         1.0

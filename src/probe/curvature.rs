@@ -180,15 +180,17 @@ pub enum CurvatureError<E> {
     Product(E),
 }
 
-/// tr(H Sigma) = sum n_i (g_i - g)'H(g_i - g)/(L - 1) and G'HG = g'Hg - tr(H Sigma)/B from the mean
-/// gradients g_i of L pieces of n_i examples, g their mean over all B. Sigma is the covariance of
-/// the gradient of one example.
+/// tr(H Sigma) = sum n_i (g_i - g)'H(g_i - g)/(L - 1) and G'HG = g'Hg - tr(H Sigma)(1/B - 1/N) from
+/// the mean gradients g_i of L pieces of n_i examples, g their mean over all B, drawn without
+/// replacement from N = `population` examples (`None`: 1/N is 0). Sigma is the covariance of the
+/// gradient of one example.
 ///
 /// # Errors
 /// With fewer than two pieces, an empty piece or lengths that do not fit; if a product fails.
 pub fn hessian_noise<E>(
     sizes: &[usize],
     gradients: &[Vec<f64>],
+    population: Option<usize>,
     product: &mut Product<'_, E>,
 ) -> Result<HessianNoise, CurvatureError<E>> {
     let batch = noise::pieces(sizes)?;
@@ -225,7 +227,7 @@ pub fn hessian_noise<E>(
     let tr_h_sigma = spread / (sizes.len() - 1) as f64;
     Ok(HessianNoise {
         tr_h_sigma,
-        ghg: dot(&mean, &image) - tr_h_sigma / batch as f64,
+        ghg: dot(&mean, &image) - tr_h_sigma * noise::share_of_mean(batch as f64, population),
         products: sizes.len() + 1,
     })
 }
@@ -446,12 +448,12 @@ mod tests {
         assert_eq!(hessian.product(&[1.0], &mut [0.0]), Err("no device"));
         let mut failing = |_: &[f64], _: &mut [f64]| Err("no device");
         let gradients = [vec![1.0], vec![2.0]];
-        let error = hessian_noise(&[1, 1], &gradients, &mut failing).unwrap_err();
+        let error = hessian_noise(&[1, 1], &gradients, None, &mut failing).unwrap_err();
         assert!(error.to_string().contains("no device"), "{error}");
-        let error = hessian_noise(&[2], &gradients[..1], &mut failing).unwrap_err();
+        let error = hessian_noise(&[2], &gradients[..1], None, &mut failing).unwrap_err();
         assert!(error.to_string().contains("at least 2 pieces"), "{error}");
         let ragged = [vec![1.0], vec![2.0, 3.0]];
-        assert!(hessian_noise(&[1, 1], &ragged, &mut failing).is_err());
+        assert!(hessian_noise(&[1, 1], &ragged, None, &mut failing).is_err());
     }
 
     /// h_i = 1/i, Sigma = diag(h): tr(H Sigma) = sum h_i^2 and, at theta_i = 1, G'HG = sum h_i^3.
@@ -488,7 +490,7 @@ mod tests {
                     out
                 })
                 .collect();
-            let noise = hessian_noise(&sizes, &gradients, &mut product).unwrap();
+            let noise = hessian_noise(&sizes, &gradients, None, &mut product).unwrap();
             assert_eq!(noise.products, 5);
             values.push((noise.tr_h_sigma, noise.ghg));
         }

@@ -135,7 +135,7 @@ pub(crate) fn faint(colour: RGBColor) -> RGBColor {
 
 /// [`faint`] on a dark page.
 pub(crate) fn faint_on_dark(colour: RGBColor) -> RGBColor {
-    towards(on_dark(colour).unwrap_or(colour), DARK_PAPER, 0.55)
+    towards(on_dark(colour).unwrap_or(colour), DARK_PAPER, 0.45)
 }
 
 fn towards(from: RGBColor, to: RGBColor, share: f64) -> RGBColor {

@@ -156,10 +156,18 @@ impl LearningRate {
     /// The rate of the update that comes at `clock` (0 for the first). Past the end of the run,
     /// decays that run to its end stay at their final value.
     pub fn at(&self, clock: f64) -> f64 {
+        self.at_scaled(clock, 1.0)
+    }
+
+    /// As [`LearningRate::at`], where the scaled rate is now `factor` times that of the start, since
+    /// the batch has changed or a controller has moved the rate. A warm-up still starts from the rate
+    /// that it was given.
+    pub fn at_scaled(&self, clock: f64, factor: f64) -> f64 {
+        let peak = self.peak * factor;
         let mut start_of_decay = 0.0;
         if let Some(warmup) = &self.warmup {
             if self.warms_up(clock) {
-                return warmup.at(clock, self.peak);
+                return warmup.at(clock, peak);
             }
             start_of_decay = warmup.length;
         }
@@ -170,12 +178,11 @@ impl LearningRate {
         } else {
             1.0
         };
-        self.peak
-            * self.decay.factor(Now {
-                clock,
-                since,
-                progress,
-            })
+        peak * self.decay.factor(Now {
+            clock,
+            since,
+            progress,
+        })
     }
 
     /// Whether the update that comes at `clock` belongs to the warm-up.

@@ -284,9 +284,13 @@ fn place_of_training(error: &TrainError) -> (String, String) {
 }
 
 fn place(key: &str, message: String) -> (String, String) {
-    let bare = [format!("{key}: "), format!("`{key}`: "), format!("`{key}` ")]
-        .iter()
-        .find_map(|start| message.strip_prefix(start.as_str()).map(str::to_owned));
+    let bare = [
+        format!("{key}: "),
+        format!("`{key}`: "),
+        format!("`{key}` "),
+    ]
+    .iter()
+    .find_map(|start| message.strip_prefix(start.as_str()).map(str::to_owned));
     (key.to_owned(), bare.unwrap_or(message))
 }
 

@@ -109,7 +109,7 @@ pub fn adascale_smoothing(base_batch: f64, batch: f64) -> f64 {
 /// - the rate inside it (Caffe): v <- m v + lr g; p <- p - v. The buffer holds past gradients at
 ///   past rates, v = lr u while the rate is constant. When it grows, old gradients keep their small
 ///   rates and v lags behind; when it drops, v is too large and the first updates too. Their
-///   remark 1: v <- m (lr/previous_lr) v + lr g, which makes it the first form again at any
+///   remark 2: v <- m (lr/previous_lr) v + lr g, which makes it the first form again at any
 ///   schedule.
 ///
 /// Where `previous_lr` is 0, as after the first update of a warm-up from rest, the factor is 1:

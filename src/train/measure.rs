@@ -72,12 +72,7 @@ impl Gains {
     }
 
     /// Takes in one update's noise and returns its gain.
-    pub(super) fn next(
-        &mut self,
-        config: &TrialConfig,
-        global_batch: usize,
-        noise: &NoiseEstimate,
-    ) -> f64 {
+    pub(super) fn next(&mut self, config: &TrialConfig, noise: &NoiseEstimate) -> f64 {
         self.variance.push(noise.tr_sigma);
         self.squared_gradient.push(noise.squared_gradient);
         let (Some(variance), Some(squared)) =
@@ -85,8 +80,8 @@ impl Gains {
         else {
             return 1.0;
         };
-        let base = config.learning_rate.base_batch.unwrap_or(global_batch);
-        let gain = adascale_gain(variance, squared, base as f64, global_batch as f64);
+        let base = config.learning_rate.base_batch.unwrap_or(noise.batch);
+        let gain = adascale_gain(variance, squared, base as f64, noise.batch as f64);
         if gain.is_finite() { gain } else { 1.0 }
     }
 }
@@ -109,6 +104,43 @@ pub(super) fn move_along_the_gradient<F: Scalar>(
         }
     }
     Ok(())
+}
+
+/// Running statistics as bits, which JSON keeps whatever they are: a network that diverges may have
+/// statistics that are not finite before its loss shows it.
+pub(super) mod exact {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    use crate::objective::LayerStatistics;
+
+    type Bits = (String, Vec<u64>, Vec<u64>);
+
+    pub(in crate::train) fn serialize<S: Serializer>(
+        layers: &[LayerStatistics],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let bits = |values: &[f64]| -> Vec<u64> { values.iter().map(|v| v.to_bits()).collect() };
+        let layers: Vec<Bits> = layers
+            .iter()
+            .map(|layer| (layer.name.clone(), bits(&layer.mean), bits(&layer.variance)))
+            .collect();
+        layers.serialize(serializer)
+    }
+
+    pub(in crate::train) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<LayerStatistics>, D::Error> {
+        let values = |bits: Vec<u64>| bits.into_iter().map(f64::from_bits).collect();
+        let layers = Vec::<Bits>::deserialize(deserializer)?;
+        Ok(layers
+            .into_iter()
+            .map(|(name, mean, variance)| LayerStatistics {
+                name,
+                mean: values(mean),
+                variance: values(variance),
+            })
+            .collect())
+    }
 }
 
 impl<'env, F: Scalar> Session<'_, 'env, F> {
@@ -155,8 +187,15 @@ impl<'env, F: Scalar> Session<'_, 'env, F> {
             squared_norms: pieces.iter().map(|piece| piece.squared_norm).collect(),
             squared_mean: squared_norm(mean_gradient(root)),
             inner,
+            population: self.population(),
         };
         Ok(Some(norms.noise()?))
+    }
+
+    /// Examples that batches are drawn from; `None` where they never repeat.
+    fn population(&self) -> Option<usize> {
+        let fresh = self.data.fresh.is_some();
+        (!fresh).then(|| self.data.train.len())
     }
 
     /// The measurement that the batch controller asked for, after a gradient.
@@ -195,11 +234,12 @@ impl<'env, F: Scalar> Session<'_, 'env, F> {
         let mut gradient = self.curvature_gradient(curvature_examples)?;
         let mut hessian = Hessian::new(&at, &mut gradient);
         let mut product = |v: &[f64], out: &mut [f64]| hessian.product(v, out);
-        let noise =
-            hessian_noise(&sizes, &gradients, &mut product).map_err(|error| match error {
+        let noise = hessian_noise(&sizes, &gradients, self.population(), &mut product).map_err(
+            |error| match error {
                 CurvatureError::Noise(error) => error.into(),
                 CurvatureError::Product(error) => error,
-            })?;
+            },
+        )?;
         Ok(Measured::HessianNoise {
             tr_h_sigma: noise.tr_h_sigma,
             ghg: noise.ghg,
@@ -227,7 +267,7 @@ impl<'env, F: Scalar> Session<'_, 'env, F> {
         else {
             return Ok(());
         };
-        if need != Need::TopEigenvalue || self.is_over() {
+        if need != Need::TopEigenvalue {
             return Ok(());
         }
         let at: Vec<f64> = self.parameters.iter().map(|p| p.to_f64()).collect();
@@ -252,8 +292,12 @@ impl<'env, F: Scalar> Session<'_, 'env, F> {
         Ok(())
     }
 
-    /// Lets the batch controller decide, and notes what it did.
+    /// Lets the batch controller decide about the updates that come, if any do, and notes what it
+    /// did.
     pub(super) fn decide(&mut self, measured: &Measured, lr: f64) {
+        if self.is_over() {
+            return;
+        }
         let moment = self.setup.moment(&self.reached());
         let state = &mut self.counters.control;
         if let Some(change) = self.setup.control.decide(state, moment, measured, lr) {
@@ -273,7 +317,7 @@ impl<'env, F: Scalar> Session<'_, 'env, F> {
         examples: usize,
     ) -> Result<impl FnMut(&[f64], &mut [f64]) -> Result<(), TrainError>, TrainError> {
         let objective = self.curvature.ok_or(TrainError::NoCurvature)?;
-        let statistics = Arc::new(self.statistics()?);
+        let statistics = Arc::new(self.statistics_at(&self.parameters)?);
         let available = self.data.train.len();
         let ids: Vec<u64> = if self.data.fresh.is_some() {
             (0..examples as u64).collect()

@@ -32,17 +32,27 @@ pub enum TrainError {
     /// The config does not go with the data.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Batch normalization needs each worker's whole shard in one pass.
+    /// Batch normalization needs each group whole in one pass.
     #[error(
-        "train.micro_batch: expected at least the local batch of {local_batch}, because batch \
-         normalization needs each worker's whole shard in one pass; found {micro_batch}\n\
-         hint: leave train.micro_batch out, or use more workers"
+        "train.micro_batch: expected at least {group}, because batch normalization needs each group \
+         of examples that share statistics whole in one pass; found {micro_batch}\n\
+         hint: leave train.micro_batch out, or use smaller groups (more workers, ghost groups)"
     )]
     MicroBatch {
-        /// Examples of one worker.
-        local_batch: usize,
+        /// Examples of the largest group.
+        group: usize,
         /// The configured micro-batch.
         micro_batch: usize,
+    },
+    /// A plan for the batch over more updates than can be walked.
+    #[error(
+        "train.steps: {updates} updates are too many to plan a batch that changes\n\
+         hint: use at most {}",
+        setup::MOST_PLANNED_UPDATES
+    )]
+    TooManyUpdates {
+        /// Updates of the budget.
+        updates: u64,
     },
     /// The config asks for batch statistics that cannot be had.
     #[error("{key}: {message}")]

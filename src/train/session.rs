@@ -6,7 +6,7 @@ use std::thread;
 use serde::{Deserialize, Serialize};
 
 use super::TrainError;
-use super::measure::{Gains, move_along_the_gradient, squared_norm};
+use super::measure::{self, Gains, move_along_the_gradient, squared_norm};
 use super::outcome::{Evaluation, StatisticsExchange};
 use super::pool::Pool;
 use super::setup::{Reached, Setup, check_groups, groups_of, shards_of, workers_of};
@@ -83,10 +83,16 @@ pub(super) struct Counters {
     pub(super) gains: Option<Gains>,
     /// Rate of the last update.
     pub(super) last_lr: Option<f64>,
+    /// Global batch of the last update, or of the first to come.
+    pub(super) last_batch: usize,
     /// Parameters that count in the average so far.
     pub(super) averaged: u64,
     /// Running batch statistics.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        with = "measure::exact"
+    )]
     pub(super) running: Vec<LayerStatistics>,
 }
 
@@ -164,6 +170,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             control: setup.control.initial_state(),
             gains: adascale.then(|| Gains::new(config, setup.global_batch)),
             last_lr: None,
+            last_batch: setup.global_batch,
             averaged,
             running: Vec::new(),
         };
@@ -311,21 +318,29 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         self.parameters = parameters;
     }
 
-    /// The pieces of a batch: shards, cut where they are larger than the micro-batch, and into at
-    /// least `least` pieces in all where there are examples enough. A group of batch statistics is
-    /// never cut.
-    fn leaves(&self, examples: usize, least: usize) -> Vec<Leaf> {
-        let shards = shards_of(self.config, examples, self.counters.control.global_batch);
-        let largest = shards.first().map_or(1, ExactSizeIterator::len);
-        let wanted = |shard: usize| {
+    /// The pieces of a batch: shards, cut where they are larger than the micro-batch; a group of
+    /// batch statistics is never cut. Where the noise of the gradient is `measured`, pieces are those
+    /// groups, or, in a model without batch statistics, parts of the whole batch whatever the
+    /// workers, at least [`MEASURED_PIECES`] if there are as many examples.
+    fn leaves(&self, examples: usize, measured: bool) -> Vec<Leaf> {
+        let micro_batch = |shard: usize| {
             let own = self.config.train.micro_batch;
-            let micro = own.unwrap_or_else(|| self.objective.default_micro_batch(shard));
-            micro.min((largest / least.div_ceil(shards.len())).max(1))
+            own.unwrap_or_else(|| self.objective.default_micro_batch(shard))
         };
+        let shards = shards_of(self.config, examples, self.counters.control.global_batch);
         if !self.objective.has_batch_statistics() {
-            let micro_batch = wanted(largest);
-            let pieces = shards.iter().flat_map(|shard| pieces(shard, micro_batch));
-            return pieces
+            let cut: Vec<std::ops::Range<usize>> = if measured {
+                let size = micro_batch(examples).min((examples / MEASURED_PIECES).max(1));
+                pieces(&(0..examples), size)
+            } else {
+                let size = micro_batch(shards.first().map_or(1, ExactSizeIterator::len));
+                shards
+                    .iter()
+                    .flat_map(|shard| pieces(shard, size))
+                    .collect()
+            };
+            return cut
+                .into_iter()
                 .map(|range| Leaf {
                     groups: vec![range.len()],
                     range,
@@ -336,7 +351,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         let mut start = 0;
         for groups in groups_of(self.config.train.statistics_group, &shards) {
             let whole: usize = groups.iter().sum();
-            let micro_batch = wanted(whole);
+            let micro_batch = if measured { 0 } else { micro_batch(whole) };
             let mut joins = false;
             for size in groups {
                 match leaves.last_mut() {
@@ -391,7 +406,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             ) && self.objective.has_batch_statistics(),
         };
         let total = ids.len();
-        let leaves = Arc::new(self.leaves(total, if wanted.norms { MEASURED_PIECES } else { 1 }));
+        let leaves = Arc::new(self.leaves(total, wanted.norms));
         let (pieces, root) = self.reduce(&Arc::new(ids), &leaves, wanted)?;
         let loss: f64 = pieces
             .iter()
@@ -404,7 +419,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             noise = self.noise(&leaves, &pieces, &root, need)?;
         }
         let gain = match (&mut self.counters.gains, &noise) {
-            (Some(gains), Some(noise)) => gains.next(self.config, self.setup.global_batch, noise),
+            (Some(gains), Some(noise)) => gains.next(self.config, noise),
             _ => 1.0,
         };
         let state = &self.counters.control;
@@ -433,6 +448,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         let batch = reached.batch;
         self.counters.position = self.setup.order.after(position, batch);
         self.counters.step += 1;
+        self.counters.last_batch = batch;
         if let Some(gains) = &mut self.counters.gains {
             gains.sum += gain;
         }
@@ -581,20 +597,27 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     /// # Errors
     /// If the model fails.
     pub fn statistics(&self) -> Result<Vec<LayerStatistics>, TrainError> {
+        self.statistics_at(self.evaluated_parameters())
+    }
+
+    /// As [`Session::statistics`], of these parameters.
+    pub(super) fn statistics_at(
+        &self,
+        parameters: &[F],
+    ) -> Result<Vec<LayerStatistics>, TrainError> {
         if !self.objective.has_batch_statistics() {
             return Ok(Vec::new());
         }
         if !self.counters.running.is_empty() {
             return Ok(self.counters.running.clone());
         }
-        let point: Arc<dyn Point<F> + 'env> =
-            Arc::from(self.objective.at(self.evaluated_parameters())?);
+        let point: Arc<dyn Point<F> + 'env> = Arc::from(self.objective.at(parameters)?);
         let data = self.data;
         let n = data.train.len();
         // In a mixed order: a file sorted by class would make groups unlike those of training.
         let seed = self.config.data.split_seed;
         let order = rng::permutation(n, seed, "population-statistics", 0);
-        let batch = self.counters.control.global_batch;
+        let batch = self.counters.last_batch;
         let group = match self.config.train.statistics_group {
             StatisticsGroup::Local => shards_of(self.config, batch, batch)[0].len(),
             StatisticsGroup::Ghost { ghost_size, .. } => ghost_size,

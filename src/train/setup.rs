@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::TrainError;
 use crate::config::{
-    Averaging, BatchController, BatchGrowth, BatchStatistics, EpochEnd, GhostRemainder, Scaling,
-    StatisticsGroup, TrialConfig,
+    Averaging, BatchController, BatchGrowth, BatchStatistics, EpochEnd, GhostRemainder,
+    LearningRateConfig, Scaling, StatisticsGroup, TrialConfig, WarmupShape,
 };
 use crate::data::Data;
 use crate::data::order::{Order, Position, shards};
@@ -19,7 +19,7 @@ use crate::schedule::{
 pub struct Setup {
     /// The order of examples.
     pub order: Order,
-    /// The learning-rate schedule, at the batch of `[train]`.
+    /// The learning-rate schedule, at the first batch.
     pub rate: LearningRate,
     /// The momentum schedule, for an optimizer with momentum.
     pub momentum: Option<Momentum>,
@@ -28,15 +28,22 @@ pub struct Setup {
     /// Updates that the budget allows. Where the batch follows measurements, those at the first
     /// batch; with AdaScale, the most there can be.
     pub total_steps: u64,
-    /// Updates per epoch at the batch of `[train]` (with AdaScale, at its base batch), not
-    /// necessarily whole.
+    /// Updates per epoch at the first batch (with AdaScale, at its base batch), not necessarily
+    /// whole.
     pub steps_per_epoch: f64,
     /// Global batch of the first update.
     pub global_batch: usize,
     budget: Budget,
     clock: Clock,
     shapes: BTreeSet<Shape>,
+    /// What the controller multiplies the rate of the start by; `rate` has it already.
+    first_factor: f64,
+    /// Whether every update has the batch of `[train]`.
+    constant: bool,
 }
+
+/// Most updates of a plan that is walked beforehand: a few seconds.
+pub(super) const MOST_PLANNED_UPDATES: u64 = 200_000_000;
 
 /// The examples of an update, and the batch it was to have; fewer at the end of a partial epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +66,7 @@ enum Budget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Clock {
     Updates,
-    /// Epochs, in updates at the batch of `[train]`.
+    /// Epochs, in updates at the first batch.
     Epochs,
     Gains,
 }
@@ -166,7 +173,7 @@ impl Setup {
         // AdaScale's schedules and budget are those of a run at its base batch.
         let schedule_batch = match config.learning_rate.base_batch {
             Some(base) if adascale => base,
-            _ => config.written_batch(),
+            _ => global_batch,
         };
         let steps_per_epoch = order.steps_per_epoch(schedule_batch);
         let train = &config.train;
@@ -195,7 +202,7 @@ impl Setup {
         };
         let mut setup = Self {
             rate: LearningRate::new(
-                &config.learning_rate,
+                &at_the_start(config),
                 schedule_batch,
                 steps as f64,
                 steps_per_epoch,
@@ -211,24 +218,40 @@ impl Setup {
                     batch: global_batch,
                 })
                 .into(),
+            first_factor: control.initial_state().rate_factor,
             order,
             control,
             steps_per_epoch,
             global_batch,
             budget,
             clock,
+            constant,
         };
-        if !constant {
-            if setup.control.planned().is_some() {
+        match setup.control.planned() {
+            _ if constant => {}
+            // The gains decide when a run with AdaScale ends.
+            Some(stages) if adascale => {
+                let whole = stages.iter().map(|stage| Shape {
+                    examples: stage.global_batch,
+                    batch: stage.global_batch,
+                });
+                setup.shapes.extend(whole.collect::<Vec<_>>());
+            }
+            Some(_) if steps > MOST_PLANNED_UPDATES => {
+                return Err(TrainError::TooManyUpdates { updates: steps });
+            }
+            Some(_) => {
                 let length = setup.walk();
-                let rate = &config.learning_rate;
-                setup.rate = LearningRate::new(rate, schedule_batch, length, steps_per_epoch)?;
-            } else {
-                let batch = setup.control.bounds().0;
-                setup.shapes.insert(Shape {
+                let rate = at_the_start(config);
+                setup.rate = LearningRate::new(&rate, schedule_batch, length, steps_per_epoch)?;
+            }
+            None => {
+                let (smallest, largest) = setup.control.bounds();
+                let whole = [smallest, largest].map(|batch| Shape {
                     examples: batch,
                     batch,
                 });
+                setup.shapes.extend(whole);
             }
         }
         Ok(setup)
@@ -289,7 +312,8 @@ impl Setup {
         state: &ControlState,
     ) -> (f64, Option<f64>) {
         let clock = self.clock(reached);
-        let lr = self.rate.at(clock) * self.coupling(config, state) * state.rate_factor;
+        let factor = self.coupling(config, state) * (state.rate_factor / self.first_factor);
+        let lr = self.rate.at_scaled(clock, factor);
         let momentum = self.momentum.as_ref().map(|m| m.at(reached.step, clock));
         (lr, momentum)
     }
@@ -306,7 +330,16 @@ impl Setup {
 
     /// Epochs passed.
     pub(super) fn epochs(&self, reached: &Reached) -> f64 {
-        self.order.epochs(reached.position, reached.batch)
+        self.epochs_at(reached.position)
+    }
+
+    fn epochs_at(&self, position: Position) -> f64 {
+        if self.constant {
+            self.order.epochs(position, self.global_batch)
+        } else {
+            // A count that a change of the batch cannot move.
+            self.order.epochs_of_stream(position)
+        }
     }
 
     /// As controllers see it.
@@ -332,7 +365,7 @@ impl Setup {
         match self.budget {
             Budget::Steps(steps) => reached.step >= steps,
             Budget::Examples(examples) => next().examples > examples,
-            Budget::Epochs(epochs) => self.order.epochs(next(), reached.batch) > epochs + 1e-9,
+            Budget::Epochs(epochs) => self.epochs_at(next()) > epochs + 1e-9,
             Budget::Gains(gains) => reached.gains >= gains,
         }
     }
@@ -375,6 +408,23 @@ pub(super) fn workers_of(config: &TrialConfig, global_batch: usize) -> usize {
         }
         BatchGrowth::Shards | BatchGrowth::Accumulation => config.train.workers,
     }
+}
+
+/// The learning rate of the first batch. Smith's controller multiplies rate and batch of the start by
+/// factors of its own; a warm-up still starts from the rate that is given or that of `[train]`.
+fn at_the_start(config: &TrialConfig) -> LearningRateConfig {
+    let mut rate = config.learning_rate.clone();
+    let written = rate.scaled(config.written_batch());
+    if config.global_batch() != config.written_batch() || config.scaled_rate() != written {
+        if let Some(warmup) = &mut rate.warmup
+            && warmup.shape != WarmupShape::Legw
+        {
+            warmup.start_lr = Some(warmup.start_lr.unwrap_or(rate.base_lr.min(written)));
+        }
+        rate.base_lr = config.scaled_rate();
+        rate.scaling = Scaling::None;
+    }
+    rate
 }
 
 /// The shards of a batch of `examples`, where batches of `global_batch` are made as `config` says.
@@ -431,19 +481,6 @@ pub fn check_groups(
         return Ok(());
     }
     let train = &config.train;
-    let least = match train.statistics_group {
-        StatisticsGroup::Local => config.local_batch(),
-        StatisticsGroup::Global => setup.global_batch,
-        StatisticsGroup::Ghost { ghost_size, .. } => ghost_size,
-    };
-    if let Some(micro_batch) = train.micro_batch
-        && micro_batch < least
-    {
-        return Err(TrainError::MicroBatch {
-            local_batch: least,
-            micro_batch,
-        });
-    }
     let refused = |key, message: &str| {
         Err(TrainError::Statistics {
             key,
@@ -490,8 +527,43 @@ pub fn check_groups(
     for shape in &setup.shapes {
         let shards = shards_of(config, shape.examples, shape.batch);
         let groups = groups_of(train.statistics_group, &shards);
+        let largest = groups.iter().flatten().copied().max().unwrap_or(0);
+        if let Some(micro_batch) = train.micro_batch
+            && micro_batch < largest
+        {
+            return Err(TrainError::MicroBatch {
+                group: largest,
+                micro_batch,
+            });
+        }
         if groups.iter().flatten().any(|&size| size < 2) {
-            return Err(ObjectiveError::GroupOfOne.into());
+            if shape.batch == setup.global_batch {
+                return Err(ObjectiveError::GroupOfOne.into());
+            }
+            return Err(TrainError::Statistics {
+                key: "batch.min_batch",
+                message: format!(
+                    "a batch of {} leaves a group of batch statistics with one example\n\
+                     hint: keep the batch at {} or more",
+                    shape.batch,
+                    2 * shards.len()
+                ),
+            });
+        }
+        if let StatisticsGroup::Ghost { ghost_size, .. } = train.statistics_group
+            && shape.examples == shape.batch
+            && let Some(shard) = shards.iter().find(|shard| shard.len() < ghost_size)
+        {
+            return Err(TrainError::Statistics {
+                key: "train.statistics_group.ghost.ghost_size",
+                message: format!(
+                    "groups of {ghost_size} do not fit into shards of {} examples, which a batch of \
+                     {} has\nhint: use at most {}, or keep the batch larger",
+                    shard.len(),
+                    shape.batch,
+                    shard.len()
+                ),
+            });
         }
         if setup.measures_gradients(config) && groups.iter().flatten().count() < 2 {
             return refused(
