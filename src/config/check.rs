@@ -27,8 +27,8 @@ pub(crate) fn trial(config: &TrialConfig) -> Checked {
     target(config)?;
     optimizer(&config.optimizer)?;
     momentum_schedule(config)?;
-    learning_rate(config)?;
     batch_control(config)?;
+    learning_rate(config)?;
     statistics(config)
 }
 
@@ -41,8 +41,17 @@ pub(crate) fn against_data(config: &TrialConfig, train_examples: usize) -> Check
         return Err(Fault::invalid("data", "there are no training examples"));
     }
     if batch > train_examples && !fresh {
+        let key = match config.batch.controller {
+            BatchController::Smith {
+                momentum: Some(_), ..
+            } if batch != config.written_batch() => "batch.controller.smith.momentum",
+            BatchController::Smith { .. } if batch != config.written_batch() => {
+                "batch.controller.smith.initial_factor"
+            }
+            _ => batch_key(train),
+        };
         return Err(Fault::invalid(
-            batch_key(train),
+            key,
             format!(
                 "a global batch of {} is larger than the data: {train_examples} training examples",
                 config.explain_batch()
@@ -129,6 +138,15 @@ pub(crate) fn against_data(config: &TrialConfig, train_examples: usize) -> Check
             format!("{most} is larger than the data: {train_examples} training examples"),
         )
         .hint(format!("use at most {train_examples}, or leave it out")));
+    }
+    if let DecayConfig::Cyclic { period_epochs, .. } = config.learning_rate.decay
+        && period_epochs * steps_per_epoch < 1.0
+    {
+        return Err(Fault::invalid(
+            "learning_rate.decay.cyclic.period_epochs",
+            format!("a cycle of {period_epochs} epochs is shorter than an update"),
+        )
+        .hint(format!("use at least {}", round_up(2.0 / steps_per_epoch))));
     }
     let evaluate = &train.evaluate;
     if let Some(n) = evaluate.train_examples
@@ -348,7 +366,7 @@ fn model(config: &TrialConfig) -> Checked {
             normalization,
             ..
         } => {
-            self::normalization("mlp", *normalization)?;
+            self::normalization("mlp", *normalization, config)?;
             widths("model.mlp.widths", list)?;
             if list.len() > 1000 {
                 return Err(Fault::invalid(
@@ -368,7 +386,7 @@ fn model(config: &TrialConfig) -> Checked {
             dense,
             normalization,
         } => {
-            self::normalization("simple-cnn", *normalization)?;
+            self::normalization("simple-cnn", *normalization, config)?;
             widths("model.simple-cnn.channels", channels)?;
             widths("model.simple-cnn.dense", &[*dense])?;
             images("simple-cnn", &config.data.source)
@@ -379,7 +397,7 @@ fn model(config: &TrialConfig) -> Checked {
             normalization,
             zero_gamma,
         } => {
-            self::normalization("resnet", *normalization)?;
+            self::normalization("resnet", *normalization, config)?;
             if *zero_gamma
                 && matches!(
                     normalization,
@@ -421,14 +439,21 @@ fn model(config: &TrialConfig) -> Checked {
     }
 }
 
-fn normalization(model: &str, normalization: Normalization) -> Checked {
-    let Normalization::Group { groups } = normalization else {
-        return Ok(());
-    };
-    widths(
-        &format!("model.{model}.normalization.group.groups"),
-        &[groups],
-    )
+fn normalization(model: &str, normalization: Normalization, config: &TrialConfig) -> Checked {
+    match normalization {
+        Normalization::Group { groups } => widths(
+            &format!("model.{model}.normalization.group.groups"),
+            &[groups],
+        ),
+        Normalization::Weight {
+            data_dependent: true,
+        } if config.global_batch() < 2 => Err(Fault::invalid(
+            &format!("model.{model}.normalization.weight.data_dependent"),
+            "the first batch sets the scales by its variance, and a batch of 1 has none",
+        )
+        .hint("use a larger batch, or `data_dependent = false`")),
+        _ => Ok(()),
+    }
 }
 
 /// Convolutions need images; whether they are large enough only the data can say.
@@ -1026,6 +1051,30 @@ fn controller(config: &TrialConfig) -> Checked {
                     )
                     .hint("a stage is [epoch, global batch], such as [10, 256]"));
                 }
+                let unit = match batch.growth {
+                    BatchGrowth::Shards => config.train.workers,
+                    BatchGrowth::Workers => config.local_batch(),
+                    BatchGrowth::Accumulation => config.written_batch(),
+                };
+                let rest = *size as usize % unit.max(1);
+                if rest != 0 {
+                    let below = *size as usize - rest;
+                    let nearest = if below == 0 {
+                        unit.to_string()
+                    } else {
+                        format!("{below} or {}", below + unit)
+                    };
+                    let growth = match batch.growth {
+                        BatchGrowth::Shards => "the workers",
+                        BatchGrowth::Workers => "the local batch",
+                        BatchGrowth::Accumulation => "the batch of [train]",
+                    };
+                    return Err(Fault::invalid(
+                        &key("stages"),
+                        format!("a batch of {size} is no multiple of {unit}, {growth}"),
+                    )
+                    .hint(format!("use {nearest}")));
+                }
                 if let Some(most) = batch.max_batch
                     && *size > most as f64
                 {
@@ -1108,8 +1157,14 @@ fn controller(config: &TrialConfig) -> Checked {
                 "0 leaves examples as they are",
             )?;
             unit_interval(&key("adversarial_until"), *adversarial_until)?;
-            at_least(&key("curvature_examples"), Some(*curvature_examples), 2)?;
+            curvature_examples_fit(&key("curvature_examples"), *curvature_examples)?;
             at_least(&key("power_iterations"), Some(*power_iterations), 1)?;
+            if *power_iterations > 10_000 {
+                return Err(Fault::invalid(
+                    &key("power_iterations"),
+                    format!("{power_iterations} products are more than 10000"),
+                ));
+            }
             positive(&key("tolerance"), *tolerance)?;
             on_flex(config, kind)?;
             if matches!(config.model, ModelConfig::NoisyQuadratic {}) && *adversarial_share > 0.0 {
@@ -1134,10 +1189,21 @@ fn controller(config: &TrialConfig) -> Checked {
             curvature_examples,
         } => {
             positive(&key("exchange_rate"), *exchange_rate)?;
-            at_least(&key("curvature_examples"), Some(*curvature_examples), 2)?;
+            curvature_examples_fit(&key("curvature_examples"), *curvature_examples)?;
             on_flex(config, kind)
         }
     }
+}
+
+fn curvature_examples_fit(key: &str, examples: usize) -> Checked {
+    at_least(key, Some(examples), 2)?;
+    if examples > 1_000_000 {
+        return Err(
+            Fault::invalid(key, format!("{examples} examples are more than 1000000"))
+                .hint("512 are usual"),
+        );
+    }
+    Ok(())
 }
 
 /// Hessian-vector products are taken in f64.
@@ -1270,9 +1336,13 @@ fn learning_rate(config: &TrialConfig) -> Checked {
     }
     let scaled = config.scaled_rate();
     if !(scaled > 0.0 && scaled.is_finite()) {
+        let key = match rate.scaling {
+            Scaling::Power { .. } => "learning_rate.scaling.power.exponent",
+            _ => "learning_rate.base_lr",
+        };
         return Err(Fault::invalid(
-            "learning_rate.base_lr",
-            format!("the scaled rate is {scaled}, not a positive number"),
+            key,
+            format!("the scaled rate is {scaled:e}, not a positive number"),
         ));
     }
     if let Some(warmup) = &rate.warmup {
@@ -1294,7 +1364,14 @@ fn warm_up(warmup: &WarmupConfig, config: &TrialConfig) -> Checked {
         WarmupShape::Exponential | WarmupShape::Constant
     ) && let Some(start) = warmup.start_lr
     {
-        positive("learning_rate.warmup.start_lr", start)?;
+        let key = "learning_rate.warmup.start_lr";
+        positive(key, start)?;
+        if !(config.scaled_rate() / start).is_finite() {
+            return Err(Fault::invalid(
+                key,
+                format!("{start:e} is too small to grow from"),
+            ));
+        }
     }
     if warmup.shape == WarmupShape::Legw && config.learning_rate.base_batch.is_none() {
         return Err(Fault::invalid(

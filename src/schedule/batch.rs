@@ -1055,7 +1055,9 @@ impl BatchControl {
         let against = |holds: &dyn Fn(f64) -> bool| curved && reference.is_some_and(holds);
         let fell = against(&|r| value <= decrease * r);
         let rose = increase.is_some_and(|increase| against(&|r| value >= increase * r));
-        let waited = moment.epoch - state.changed_at >= patience_epochs - EPOCH_ROUNDING;
+        // Between the marks of the cadence, which an update passes by a part of its own batch.
+        let now = self.mark(moment);
+        let waited = now - state.changed_at >= patience_epochs - EPOCH_ROUNDING;
 
         let from = state.global_batch;
         let search = if converged {
@@ -1111,9 +1113,20 @@ impl BatchControl {
         if curved {
             state.reference = value;
         }
-        state.changed_at = moment.epoch;
+        state.changed_at = now;
         state.global_batch = to;
         Some(state.entry(from, "lambda_max", value, why))
+    }
+
+    /// The last mark of the cadence, in epochs.
+    fn mark(&self, moment: Moment) -> f64 {
+        match self.course {
+            Course::Measured {
+                cadence: Cadence::Epochs(epochs),
+                ..
+            } => Cadence::Epochs(epochs).periods(moment) as f64 * epochs,
+            _ => moment.epoch,
+        }
     }
 
     /// The controller in one line: what decides, within what bounds, when, and whether the rate

@@ -277,7 +277,9 @@ fn place_of_training(error: &TrainError) -> (String, String) {
         }
         TrainError::Schedule(_) => place("learning_rate", error.to_string()),
         TrainError::Batch(error) => place(&error.key(), error.to_string()),
-        TrainError::Statistics { key, .. } => place(key, error.to_string()),
+        TrainError::Statistics { key, .. } | TrainError::TooManyUpdates { key, .. } => {
+            place(key, error.to_string())
+        }
         TrainError::MicroBatch { .. } => place("train.micro_batch", error.to_string()),
         _ => place("train", error.to_string()),
     }

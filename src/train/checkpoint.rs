@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use super::outcome::{Evaluation, Status, TargetOutcome};
 use super::session::Counters;
@@ -107,6 +108,27 @@ pub(super) struct Checkpoint<F> {
 struct Metadata<P, C> {
     progress: P,
     counters: C,
+    /// SHA-256 of the two as JSON, and of all tensors: a checkpoint with other bits is not used.
+    sha256: String,
+}
+
+/// The checksum of a checkpoint.
+fn checksum<'a>(
+    progress: &Progress,
+    counters: &Counters,
+    tensors: impl Iterator<Item = &'a [u8]>,
+) -> String {
+    let mut hash = Sha256::new();
+    for part in [
+        serde_json::to_vec(progress).unwrap_or_default(),
+        serde_json::to_vec(counters).unwrap_or_default(),
+    ] {
+        hash.update(part);
+    }
+    for tensor in tensors {
+        hash.update(tensor);
+    }
+    hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
 }
 
 const KEY: &str = "batchlab";
@@ -157,7 +179,13 @@ pub(super) fn write<'a, F: Scalar>(
         })
         .collect();
     // One entry only: more would be written in the order of a hash map.
-    let metadata = serde_json::to_string(&Metadata { progress, counters }).unwrap_or_default();
+    let data = tensors.iter().map(|(.., data)| data.as_slice());
+    let metadata = serde_json::to_string(&Metadata {
+        progress,
+        counters,
+        sha256: checksum(progress, counters, data),
+    })
+    .unwrap_or_default();
     let metadata = HashMap::from([(KEY.to_owned(), metadata)]);
     let file = safetensors::serialize(views, Some(metadata)).unwrap_or_default();
     store::write_atomic(path, &file)
@@ -184,7 +212,11 @@ pub(super) fn read<F: Scalar>(
         .as_ref()
         .and_then(|m| m.get(KEY))
         .ok_or_else(|| broken("no batchlab metadata".to_owned()))?;
-    let Metadata { progress, counters }: Metadata<Progress, Counters> =
+    let Metadata {
+        progress,
+        counters,
+        sha256,
+    }: Metadata<Progress, Counters> =
         serde_json::from_str(metadata).map_err(|e| broken(e.to_string()))?;
     if progress.run_id != run_id {
         return Err(CheckpointError::OtherConfig {
@@ -212,6 +244,17 @@ pub(super) fn read<F: Scalar>(
     let table = |name: &str| -> Result<String, CheckpointError> {
         String::from_utf8(data(name, None)?).map_err(|e| broken(e.to_string()))
     };
+    let state = names.iter().map(|name| format!("state.{name}"));
+    let mut parts = Vec::new();
+    for name in std::iter::once("parameters".to_owned())
+        .chain(state)
+        .chain(Tables::NAMES.map(str::to_owned))
+    {
+        parts.push(data(&name, None)?);
+    }
+    if checksum(&progress, &counters, parts.iter().map(Vec::as_slice)) != sha256 {
+        return Err(broken("its checksum is that of other bytes".to_owned()).into());
+    }
     let vectors = names
         .iter()
         .map(|name| vector(&format!("state.{name}")))

@@ -46,11 +46,13 @@ pub enum TrainError {
     },
     /// A plan for the batch over more updates than can be walked.
     #[error(
-        "train.steps: {updates} updates are too many to plan a batch that changes\n\
+        "{key}: {updates} updates are too many to plan a batch that changes\n\
          hint: use at most {}",
         setup::MOST_PLANNED_UPDATES
     )]
     TooManyUpdates {
+        /// Dotted TOML key of the budget.
+        key: &'static str,
         /// Updates of the budget.
         updates: u64,
     },

@@ -319,19 +319,24 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     }
 
     /// The pieces of a batch: shards, cut where they are larger than the micro-batch; a group of
-    /// batch statistics is never cut. Where the noise of the gradient is `measured`, pieces are those
-    /// groups, or, in a model without batch statistics, parts of the whole batch whatever the
-    /// workers, at least [`MEASURED_PIECES`] if there are as many examples.
-    fn leaves(&self, examples: usize, measured: bool) -> Vec<Leaf> {
+    /// batch statistics is never cut. Where the noise of the gradient is measured, parts of the whole
+    /// batch whatever the workers, at least [`MEASURED_PIECES`] of them if there are as many groups.
+    fn leaves(&self, examples: usize, wanted: Wanted) -> Vec<Leaf> {
         let micro_batch = |shard: usize| {
             let own = self.config.train.micro_batch;
-            own.unwrap_or_else(|| self.objective.default_micro_batch(shard))
+            // Gradients that are kept cost memory, so there are few of them.
+            let default = if wanted.gradients {
+                shard
+            } else {
+                self.objective.default_micro_batch(shard)
+            };
+            own.unwrap_or(default)
         };
+        let measured = (examples / MEASURED_PIECES).max(1);
         let shards = shards_of(self.config, examples, self.counters.control.global_batch);
         if !self.objective.has_batch_statistics() {
-            let cut: Vec<std::ops::Range<usize>> = if measured {
-                let size = micro_batch(examples).min((examples / MEASURED_PIECES).max(1));
-                pieces(&(0..examples), size)
+            let cut: Vec<std::ops::Range<usize>> = if wanted.norms {
+                pieces(&(0..examples), micro_batch(examples).min(measured))
             } else {
                 let size = micro_batch(shards.first().map_or(1, ExactSizeIterator::len));
                 shards
@@ -350,12 +355,15 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         let mut leaves: Vec<Leaf> = Vec::new();
         let mut start = 0;
         for groups in groups_of(self.config.train.statistics_group, &shards) {
-            let whole: usize = groups.iter().sum();
-            let micro_batch = if measured { 0 } else { micro_batch(whole) };
-            let mut joins = false;
+            let limit = if wanted.norms {
+                micro_batch(examples).min(measured)
+            } else {
+                micro_batch(groups.iter().sum())
+            };
+            let mut joins = wanted.norms;
             for size in groups {
                 match leaves.last_mut() {
-                    Some(leaf) if joins && leaf.range.len() + size <= micro_batch => {
+                    Some(leaf) if joins && leaf.range.len() + size <= limit => {
                         leaf.range.end += size;
                         leaf.groups.push(size);
                     }
@@ -406,7 +414,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             ) && self.objective.has_batch_statistics(),
         };
         let total = ids.len();
-        let leaves = Arc::new(self.leaves(total, wanted.norms));
+        let leaves = Arc::new(self.leaves(total, wanted));
         let (pieces, root) = self.reduce(&Arc::new(ids), &leaves, wanted)?;
         let loss: f64 = pieces
             .iter()

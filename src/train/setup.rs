@@ -42,8 +42,8 @@ pub struct Setup {
     constant: bool,
 }
 
-/// Most updates of a plan that is walked beforehand: a few seconds.
-pub(super) const MOST_PLANNED_UPDATES: u64 = 200_000_000;
+/// Most updates of a plan that is walked beforehand: a second or two.
+pub(super) const MOST_PLANNED_UPDATES: u64 = 50_000_000;
 
 /// The examples of an update, and the batch it was to have; fewer at the end of a partial epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -238,7 +238,15 @@ impl Setup {
                 setup.shapes.extend(whole.collect::<Vec<_>>());
             }
             Some(_) if steps > MOST_PLANNED_UPDATES => {
-                return Err(TrainError::TooManyUpdates { updates: steps });
+                let key = match (train.epochs, train.examples) {
+                    (Some(_), _) => "train.epochs",
+                    (_, Some(_)) => "train.examples",
+                    _ => "train.steps",
+                };
+                return Err(TrainError::TooManyUpdates {
+                    key,
+                    updates: steps,
+                });
             }
             Some(_) => {
                 let length = setup.walk();
