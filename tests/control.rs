@@ -435,7 +435,7 @@ fn a_warm_up_starts_from_the_rate_that_it_is_given_whatever_moves_the_batch() {
     };
     // Smith's start: four times the rate and the batch, and still 20 updates from 0.01.
     let smith = of(&[
-        "batch.controller={smith={epochs=[3], initial_factor=4}}",
+        "batch.controller={smith={epochs=[5], initial_factor=4}}",
         "train.epochs=6",
     ]);
     assert_eq!((smith[0], smith[20]), (0.01, 0.2));

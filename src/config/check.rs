@@ -1257,7 +1257,7 @@ fn statistics(config: &TrialConfig) -> Checked {
             "use at most {local}, a larger batch, or `statistics_group = \"local\"`"
         )));
     }
-    if remainder == GhostRemainder::Refuse && local % ghost_size != 0 {
+    if remainder == GhostRemainder::Refuse && !local.is_multiple_of(ghost_size) {
         return Err(Fault::invalid(
             key,
             format!("shards of {local} examples do not divide into groups of {ghost_size}"),

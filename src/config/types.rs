@@ -622,7 +622,7 @@ pub struct WarmupConfig {
     /// Length in epochs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epochs: Option<f64>,
-    /// Length in updates.
+    /// Length in updates; where the batch changes, in updates of the first batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
     /// Length in examples.
@@ -912,6 +912,10 @@ pub enum MomentumForm {
 }
 
 impl MomentumForm {
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde passes a reference"
+    )]
     fn is_outside(&self) -> bool {
         *self == MomentumForm::Outside
     }

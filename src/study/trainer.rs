@@ -113,12 +113,11 @@ impl<'a> Trainer<'a> {
             })?;
             let setup = session.setup();
             let evaluate = &config.train.evaluate;
-            let due = match evaluate.every_steps {
-                Some(every) => (total_steps / every) as f64,
-                None => {
-                    let epochs = total_steps as f64 / setup.steps_per_epoch;
-                    epochs / evaluate.every_epochs.unwrap_or(1.0)
-                }
+            let due = if let Some(every) = evaluate.every_steps {
+                (total_steps / every) as f64
+            } else {
+                let epochs = total_steps as f64 / setup.steps_per_epoch;
+                epochs / evaluate.every_epochs.unwrap_or(1.0)
             };
             // The start as well; and at most once an update, however often it is due.
             let evaluations = due.min(total_steps as f64) + 1.0;

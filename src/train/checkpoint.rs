@@ -4,6 +4,7 @@
 //! update, so that all of it belongs together whenever the process dies.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
@@ -128,7 +129,11 @@ fn checksum<'a>(
     for tensor in tensors {
         hash.update(tensor);
     }
-    hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
+    let mut text = String::new();
+    for byte in hash.finalize() {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
 }
 
 const KEY: &str = "batchlab";

@@ -42,7 +42,7 @@ fn sum(mut terms: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// The gradient of the batch, its last addition made on the way.
-fn mean_gradient<'a, F: Scalar>(root: &'a Root<F>) -> impl Iterator<Item = F> + 'a {
+fn mean_gradient<F: Scalar>(root: &Root<F>) -> impl Iterator<Item = F> {
     let right = root.right.as_deref();
     root.left
         .iter()
@@ -100,7 +100,7 @@ pub(super) fn move_along_the_gradient<F: Scalar>(
     for (x, g) in batch.features[..moved * width].iter_mut().zip(&gradient) {
         let g = g.to_f64();
         if g != 0.0 {
-            *x = *x + F::from_f64(epsilon.copysign(g));
+            *x += F::from_f64(epsilon.copysign(g));
         }
     }
     Ok(())
@@ -312,6 +312,10 @@ impl<'env, F: Scalar> Session<'_, 'env, F> {
 
     /// The gradient of the mean loss of fixed, seeded training examples in f64, with the batch
     /// statistics of the present parameters frozen, spread over the threads.
+    #[expect(
+        clippy::type_complexity,
+        reason = "what it returns is a closure that may fail, made by a function that may fail"
+    )]
     fn curvature_gradient(
         &self,
         examples: usize,

@@ -569,7 +569,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         let all = gradient(0..length);
         let prepared = self
             .optimizer
-            .prepare(rates, clip, &self.parameters, all, &mut self.state);
+            .prepare(rates, clip, &self.parameters, all, &self.state);
         if threads == 1 || length < PARAMETERS_WORTH_SPLITTING {
             let (parameters, state) = (&mut self.parameters, &mut self.state);
             self.optimizer

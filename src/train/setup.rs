@@ -504,7 +504,7 @@ pub fn check_groups(
              hint: use `batch_statistics = \"population\"` with `averaging`",
         );
     }
-    let measured = !setup.control.planned().is_some();
+    let measured = setup.control.planned().is_none();
     if measured && train.epoch_end == EpochEnd::Partial {
         return refused(
             "train.epoch_end",
@@ -517,8 +517,7 @@ pub fn check_groups(
         ghost_size,
     } = train.statistics_group
     {
-        let moves =
-            !setup.control.planned().is_some() && config.batch.growth == BatchGrowth::Shards;
+        let moves = setup.control.planned().is_none() && config.batch.growth == BatchGrowth::Shards;
         let fits = setup.shapes.iter().all(|shape| {
             shards_of(config, shape.examples, shape.batch)
                 .iter()
