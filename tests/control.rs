@@ -577,6 +577,9 @@ fn local_ghost_and_global_groups_are_one_implementation() {
     assert_ne!(merged.0, whole.0);
 }
 
+/// Means and variances by channel.
+type Moments = (Vec<f64>, Vec<f64>);
+
 #[test]
 fn running_statistics_follow_the_groups_of_each_update() {
     let lines: Vec<&str> = RESNET
@@ -596,7 +599,7 @@ fn running_statistics_follow_the_groups_of_each_update() {
         let start = session.statistics().unwrap();
         assert!(start.iter().all(|l| l.mean.iter().all(|&m| m == 0.0)));
         assert!(start.iter().all(|l| l.variance.iter().all(|&v| v == 1.0)));
-        let mut expected: Vec<(Vec<f64>, Vec<f64>)> = start
+        let mut expected: Vec<Moments> = start
             .iter()
             .map(|l| (l.mean.clone(), l.variance.clone()))
             .collect();
@@ -605,7 +608,7 @@ fn running_statistics_follow_the_groups_of_each_update() {
             // The moments of the two shards of 8, from a pass of our own.
             let point = objective.at(session.parameters()).unwrap();
             let width: usize = data.shape.iter().product();
-            let mut by_layer: BTreeMap<String, Vec<(Vec<f64>, Vec<f64>)>> = BTreeMap::new();
+            let mut by_layer: BTreeMap<String, Vec<Moments>> = BTreeMap::new();
             for shard in ids.chunks(8) {
                 let rows = shard.iter().flat_map(|&i| {
                     let at = i as usize * width;
