@@ -1352,13 +1352,6 @@ fn rules_and_controllers_that_do_not_fit_say_why() {
             "larger",
         ),
         (
-            and("[batch]\nevery_steps = 10\n[batch.controller.schedule]\nstages = [[1, 128]]"),
-            14,
-            "batch.every_steps",
-            "no cadence",
-            "leave it out",
-        ),
-        (
             and("[batch.controller.schedule]\nstages = [[1, 12.5]]"),
             14,
             "batch.controller.schedule.stages",

@@ -1015,10 +1015,6 @@ fn what_cannot_be_followed_is_refused_with_a_way_out() {
     };
     let both = cadence(BatchController::Cabs {}, Some(5), Some(1.0));
     refused(&both, &["batch.every_steps", "every_epochs"]);
-    for controller in [BatchController::Constant {}, smith(&[1.0], 5.0)] {
-        let given = cadence(controller, None, Some(1.0));
-        refused(&given, &["batch.every_epochs", "no cadence"]);
-    }
     refused(
         &cadence(BatchController::Cabs {}, Some(0), None),
         &["every_steps", "at least 1"],

@@ -138,6 +138,59 @@ fn one_batch_compares_rules() {
     assert!(page.contains("All trials use the global batch 256"));
     assert!(page.contains("adamw weight_decay 0.1"));
     assert!(page.contains("Against the next"));
+    assert!(page.contains("<h3>Rules at batch 256</h3>"));
+    assert!(page.contains("2 comparisons were made"));
+    assert!(!page.contains("Rule by rule"));
+    let cells = cells_of(&page, "sgd");
+    assert_eq!(cells[2..5], ["3", "baseline", "–"], "{cells:?}");
+    // 600,000 examples, in updates of 256.
+    assert_eq!(cells[5..], ["2344", "600,064", "0 of 3"], "{cells:?}");
+}
+
+/// The cells of the first row of a table that begins with `first`.
+fn cells_of(page: &str, first: &str) -> Vec<String> {
+    let start = format!("<tr><td class=\"text\">{first}</td>");
+    let row = page.lines().find(|l| l.starts_with(&start));
+    row.unwrap_or_default()
+        .split("</td>")
+        .filter_map(|cell| cell.rsplit_once('>'))
+        .map(|(_, text)| text.to_owned())
+        .filter(|text| !text.is_empty())
+        .collect()
+}
+
+#[test]
+fn rules_with_one_batch_are_beside_each_other_and_not_rule_by_rule() {
+    let study = Study {
+        batches: vec![64, 128],
+        outcome: |rule, batch, seed| match (rule, seed) {
+            (2, 1) => diverged(),
+            // The second rule sees half as many examples.
+            (1, _) => Outcome {
+                steps: 60_000 * 5 / batch,
+                ..plausible(rule, batch, seed)
+            },
+            _ => plausible(rule, batch, seed),
+        },
+        ..standard("partly-compared")
+    };
+    let parent = Path::new(env!("CARGO_TARGET_TMPDIR")).join("report");
+    let dir = study.write(&parent);
+    tables::retain_trials(&dir, |point| {
+        point["learning_rate.scaling"] == "none" || point["train.global_batch"] == 64
+    });
+    let page = again(&dir);
+    let (before, rest) = page.split_once("<h3>Rule by rule</h3>").expect("a table");
+    let (by_rule, _) = rest.split_once("</table>").expect("its end");
+    assert!(by_rule.contains("no scaling") && !by_rule.contains("sqrt"));
+    assert!(before.contains("<h3>Rules at batch 64</h3>"));
+    assert!(
+        before.contains("from 299,968 with “sqrt” to 600,000 with “no scaling”"),
+        "{before}"
+    );
+    let cells = cells_of(before, "linear");
+    assert_eq!((cells[2].as_str(), cells[7].as_str()), ("2", "1 of 3"));
+    assert_eq!(cells[4], "seeds diverged");
 }
 
 #[test]

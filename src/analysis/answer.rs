@@ -11,6 +11,7 @@ use super::generalization_gap::{
     GapAnalysis, HeadlineMetric, Measure, Outcomes, Point, split_name,
 };
 use super::numbers::{change, count, decimals, fixed, list, plural, significant, with_interval};
+use super::rules_at_batch::RulesAtBatch;
 use crate::config::{Metric, Split};
 use crate::math::statistics::{Estimate, paired_differences};
 
@@ -85,6 +86,8 @@ pub struct Answer {
     pub sureness: Vec<String>,
     /// Rule by rule.
     pub rules: Vec<RuleAnswer>,
+    /// The rules at one batch, where not every rule is compared across batches.
+    pub at_one_batch: Option<RulesAtBatch>,
     /// The best point.
     pub best: Option<BestPoint>,
 }
@@ -152,6 +155,7 @@ impl Answer {
         let mut answer = Self {
             rules,
             best,
+            at_one_batch: RulesAtBatch::of(analysis, metric),
             ..Self::default()
         };
         let batches: Vec<u64> = analysis
@@ -276,7 +280,8 @@ fn paired(
     Estimate::of(&paired_differences(&values(point), &values(reference)))
 }
 
-fn compare(
+/// One point against another, seed by seed.
+pub(super) fn compare(
     analysis: &GapAnalysis,
     point: &Point,
     reference: &Point,
@@ -356,6 +361,8 @@ fn one_batch(analysis: &GapAnalysis, metric: HeadlineMetric, batch: u64, answer:
             "All trials start at the global batch {batch}, and some change it: this study compares \
              rules."
         )
+    } else if analysis.rules.len() > 1 {
+        format!("All trials use the global batch {batch}: this study compares rules.")
     } else {
         format!(
             "All trials use the global batch {batch}, so this study says nothing about its effect."
@@ -523,6 +530,13 @@ fn many_batches(
         if let (Some(held), Some(next)) = (holds, next) {
             let _ = write!(answer.short, " {}", next_words(metric, next, held));
         }
+        let named = [holds, next.map(|c| c.batch)].into_iter().flatten();
+        let named: Vec<&Point> = std::iter::once(reference)
+            .chain(named.filter_map(at).map(|i| chosen[i]))
+            .collect();
+        if let Some(words) = budget_words(&named) {
+            let _ = write!(answer.short, " {words}");
+        }
     }
     if let Some(end) = at(largest).map(|i| chosen[i]) {
         answer
@@ -537,6 +551,31 @@ fn many_batches(
     answer
         .sentences
         .extend(shown.and_then(|p| saving(reference, p)));
+}
+
+/// Whether two counts differ by at most 1 %, as those of trials do by the remainders of epochs.
+pub(super) fn within_a_percent(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 0.01 * a.min(b)
+}
+
+/// Says so where points that are compared did not see equally many examples.
+fn budget_words(points: &[&Point]) -> Option<String> {
+    let examples: Vec<(u64, f64)> = points
+        .iter()
+        .filter_map(|p| Some((p.batch, p.estimate(Measure::Examples)?.mean)))
+        .collect();
+    let first = examples.first()?.1;
+    if examples.iter().all(|e| within_a_percent(first, e.1)) {
+        return None;
+    }
+    let each: Vec<String> = examples
+        .iter()
+        .map(|(batch, examples)| format!("{} at {batch}", count(examples.round() as u64)))
+        .collect();
+    Some(format!(
+        "These trials did not see equally many examples: {}.",
+        list(&each)
+    ))
 }
 
 fn short_answer(
@@ -795,7 +834,7 @@ fn saving(reference: &Point, point: &Point) -> Option<String> {
         format!("{} times more", times(1.0 / ratio))
     };
     let cost = examples_there / examples;
-    let examples_words = if (cost - 1.0).abs() < 0.02 {
+    let examples_words = if within_a_percent(examples, examples_there) {
         "for as many examples".to_owned()
     } else {
         format!("for {} times as many examples", times(cost))
@@ -881,7 +920,7 @@ fn sureness(analysis: &GapAnalysis, metric: HeadlineMetric, answer: &Answer) -> 
     };
     if analysis.batches.len() > 1 && !analysis.has_target {
         let ((few, many), (least, most)) = (mean(Measure::Examples), mean(Measure::Steps));
-        if many <= few * 1.02 {
+        if within_a_percent(few, many) {
             out.push(
                 "Every trial sees the same number of examples, so a larger batch makes fewer \
                  updates; Hoffer et al. (2017) trace much of the gap to that."

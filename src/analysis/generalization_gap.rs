@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::answer::Answer;
 use super::course::{PointCourses, read_courses};
-use super::labels::{key_name, plain, value_label};
+use super::labels::{key_name, plain, rule_labels};
 use super::tables::{
     self, AnalysisError, SummaryRow, read_evaluations, read_optional, read_steps, read_summary,
 };
@@ -283,6 +283,8 @@ pub struct GapAnalysis {
     pub rule_keys: Vec<String>,
     /// Rules, in the order in which the plan first names them.
     pub rules: Vec<Rule>,
+    /// What labels leave out: values that more than half of the rules have, in words.
+    pub usual: Vec<String>,
     /// Global batches, ascending.
     pub batches: Vec<u64>,
     /// Points, by rule, then by batch.
@@ -352,7 +354,7 @@ pub fn generalization_gap(dir: &Path) -> Result<GapAnalysis, AnalysisError> {
     let planned = planned(&study, read_summary(dir)?);
     let swept: Vec<&[(String, Value)]> = planned.iter().map(|p| p.0.as_slice()).collect();
     let rule_keys = rule_keys(&study.axes, &swept);
-    let (rules, trials) = group(&rule_keys, planned);
+    let (rules, usual, trials) = group(&rule_keys, planned);
     let batches: Vec<u64> = trials
         .iter()
         .filter_map(|t| t.batch)
@@ -401,6 +403,7 @@ pub fn generalization_gap(dir: &Path) -> Result<GapAnalysis, AnalysisError> {
         trials,
         rule_keys,
         rules,
+        usual,
         batches,
         points,
         held_out,
@@ -486,7 +489,8 @@ fn value_of<'a>(point: &'a [(String, Value)], key: &str) -> Option<&'a Value> {
     point.iter().find(|(k, _)| k == key).map(|(_, v)| v)
 }
 
-fn group(rule_keys: &[String], planned: Vec<Planned>) -> (Vec<Rule>, Vec<Trial>) {
+/// Rules, what their labels leave out, and trials.
+fn group(rule_keys: &[String], planned: Vec<Planned>) -> (Vec<Rule>, Vec<String>, Vec<Trial>) {
     let mut rules: Vec<Rule> = Vec::new();
     let mut trials = Vec::with_capacity(planned.len());
     for one in planned {
@@ -505,9 +509,8 @@ fn group(rule_keys: &[String], planned: Vec<Planned>) -> (Vec<Rule>, Vec<Trial>)
             .iter()
             .position(|r| r.values == values)
             .unwrap_or_else(|| {
-                let labels: Vec<String> = values.iter().map(|(k, v)| value_label(k, v)).collect();
                 rules.push(Rule {
-                    label: labels.join(", "),
+                    label: String::new(),
                     values,
                 });
                 rules.len() - 1
@@ -518,6 +521,11 @@ fn group(rule_keys: &[String], planned: Vec<Planned>) -> (Vec<Rule>, Vec<Trial>)
             rule,
             batch,
         });
+    }
+    let values: Vec<&[(String, Value)]> = rules.iter().map(|r| r.values.as_slice()).collect();
+    let (labels, usual) = rule_labels(&values);
+    for (rule, label) in rules.iter_mut().zip(labels) {
+        rule.label = label;
     }
     if let [only] = rules.as_mut_slice() {
         only.label = single_rule_label(&trials);
@@ -534,7 +542,7 @@ fn group(rule_keys: &[String], planned: Vec<Planned>) -> (Vec<Rule>, Vec<Trial>)
             rule.label = full.join(", ");
         }
     }
-    (rules, trials)
+    (rules, usual, trials)
 }
 
 /// Where only the batch is swept, the one rule is named by how the rate follows the batch.

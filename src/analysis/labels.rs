@@ -1,5 +1,7 @@
 //! Short labels for the values of swept keys.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 /// Keys whose text values name themselves: "linear" rather than "scaling linear".
@@ -75,6 +77,55 @@ fn join(prefix: &str, fields: &serde_json::Map<String, Value>) -> String {
     words.join(" ")
 }
 
+/// Labels of at most this many characters are left whole.
+const SHORT: usize = 30;
+
+/// A label for each rule, given its keys and values, and what the labels leave out.
+///
+/// Where one of them would be longer than a column of the terminal, all leave out the values that
+/// more than half of the rules have, except of the key with the most different values. Only
+/// zipped keys have such values: in a grid every value is as frequent as the others of its key.
+pub(crate) fn rule_labels(rules: &[&[(String, Value)]]) -> (Vec<String>, Vec<String>) {
+    let parts: Vec<Vec<String>> = rules
+        .iter()
+        .map(|values| values.iter().map(|(k, v)| value_label(k, v)).collect())
+        .collect();
+    let whole: Vec<String> = parts.iter().map(|p| p.join(", ")).collect();
+    if whole.iter().all(|l| l.chars().count() <= SHORT) {
+        return (whole, Vec::new());
+    }
+    let keys = rules.first().map_or(0, |values| values.len());
+    let texts = |key: usize| parts.iter().filter_map(move |p| p.get(key));
+    let different = |key: usize| texts(key).collect::<BTreeSet<_>>().len();
+    // Of equals `max_by_key` takes the last, here the first key.
+    let kept = (0..keys).rev().max_by_key(|&k| different(k));
+    let usual: Vec<Option<&String>> = (0..keys)
+        .map(|key| {
+            let half = parts.len() / 2;
+            texts(key)
+                .find(|text| texts(key).filter(|t| t == text).count() > half)
+                .filter(|_| kept != Some(key))
+        })
+        .collect();
+    let short: Vec<String> = parts
+        .iter()
+        .map(|p| {
+            let named = p
+                .iter()
+                .zip(&usual)
+                .filter(|(t, usual)| **usual != Some(*t));
+            named
+                .map(|(t, _)| t.as_str())
+                .collect::<Vec<_>>()
+                .join(", ")
+        })
+        .collect();
+    if short.iter().collect::<BTreeSet<_>>().len() < short.len() {
+        return (whole, Vec::new());
+    }
+    (short, usual.into_iter().flatten().cloned().collect())
+}
+
 /// A value as a reader would write it in TOML, without quotes.
 pub(crate) fn plain(value: &Value) -> String {
     match value {
@@ -148,5 +199,64 @@ mod tests {
         for (key, value, label) in cases {
             assert_eq!(value_label(key, &value), label);
         }
+    }
+
+    fn labels(keys: &[&str], rules: &[&[Value]]) -> (Vec<String>, Vec<String>) {
+        let rules: Vec<Vec<(String, Value)>> = rules
+            .iter()
+            .map(|values| {
+                let keys = keys.iter().map(|k| (*k).to_owned());
+                keys.zip(values.iter().cloned()).collect()
+            })
+            .collect();
+        rule_labels(&rules.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn long_labels_leave_out_what_most_rules_share() {
+        let keys = ["batch.controller", "optimizer", "learning_rate.base_lr"];
+        let (named, usual) = labels(
+            &keys,
+            &[
+                &[json!("constant"), json!("momentum"), json!(0.025)],
+                &[json!("absa"), json!("momentum"), json!(0.025)],
+                &[json!("cabs"), json!("momentum"), json!(0.025)],
+                &[json!("constant"), json!("sgd"), json!(0.25)],
+                &[json!("norm-test"), json!("momentum"), json!(0.025)],
+            ],
+        );
+        assert_eq!(
+            named,
+            [
+                "controller constant",
+                "controller absa",
+                "controller cabs",
+                "controller constant, sgd, base_lr 0.25",
+                "controller norm-test",
+            ]
+        );
+        assert_eq!(usual, ["momentum", "base_lr 0.025"]);
+    }
+
+    #[test]
+    fn labels_of_a_grid_and_short_labels_stay_whole() {
+        let keys = ["batch.controller", "learning_rate.decay"];
+        let mut grid: Vec<Vec<Value>> = Vec::new();
+        for controller in ["inner-product-test", "simple-noise-scale"] {
+            for decay in ["constant", "cosine", "linear"] {
+                grid.push(vec![json!(controller), json!(decay)]);
+            }
+        }
+        let (named, usual) = labels(&keys, &grid.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        assert_eq!(named[1], "controller inner-product-test, decay cosine");
+        assert!(usual.is_empty());
+        let few: [&[Value]; 3] = [
+            &[json!("absa"), json!("cosine")],
+            &[json!("cabs"), json!("cosine")],
+            &[json!("cabs"), json!("linear")],
+        ];
+        let (named, usual) = labels(&keys, &few);
+        assert_eq!(named[0], "controller absa, decay cosine");
+        assert!(usual.is_empty());
     }
 }

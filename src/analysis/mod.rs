@@ -7,6 +7,7 @@ mod generalization_gap;
 mod headline;
 mod labels;
 pub mod numbers;
+mod rules_at_batch;
 pub mod tables;
 
 pub use answer::{Answer, BestPoint, Comparison, RuleAnswer, Verdict};
@@ -16,6 +17,7 @@ pub use generalization_gap::{
     generalization_gap,
 };
 pub use headline::{Headline, HeadlineCell};
+pub use rules_at_batch::{RuleRow, RulesAtBatch};
 pub use tables::AnalysisError;
 
 pub(crate) use answer::outcome_words;

@@ -90,6 +90,16 @@ pub fn change(estimate: &Estimate, factor: f64, decimals: usize) -> String {
     }
 }
 
+/// Two counts, `295 to 340`; one where they round to the same.
+pub fn span((low, high): (f64, f64)) -> String {
+    let [low, high] = [low, high].map(|v| count(v.round() as u64));
+    if low == high {
+        low
+    } else {
+        format!("{low} to {high}")
+    }
+}
+
 /// "1 trial", "3 trials".
 pub fn plural(n: usize, one: &str, many: &str) -> String {
     format!("{} {}", count(n as u64), if n == 1 { one } else { many })
@@ -119,6 +129,8 @@ mod tests {
         assert_eq!(significant(0.012_345, 3), "0.0123");
         assert_eq!(significant(2.301_9, 3), "2.30");
         assert_eq!(significant(1.0e9, 3), "1.00e9");
+        assert_eq!(span((312.0, 312.4)), "312");
+        assert_eq!(span((312.0, 12_000.0)), "312 to 12,000");
         assert_eq!(list(&["a".into(), "b".into(), "c".into()]), "a, b and c");
     }
 

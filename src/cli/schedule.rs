@@ -221,7 +221,7 @@ fn head(
     };
     writeln!(
         out,
-        "noise scale: rate (N/B - 1)/(1 - momentum), N = {examples}, B the global batch\n"
+        "noise scale: rate (N/B - 1)/(1 - momentum) of Smith et al. 2017 (not the B_noise of the rule `saturating`), N = {examples}, B the global batch\n"
     )
 }
 

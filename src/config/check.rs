@@ -993,26 +993,6 @@ fn controller(config: &TrialConfig) -> Checked {
     let controller = &batch.controller;
     let kind = controller.name();
     let key = |name: &str| format!("batch.controller.{kind}.{name}");
-    let scheduled = matches!(
-        controller,
-        BatchController::Constant {}
-            | BatchController::Schedule { .. }
-            | BatchController::Smith { .. }
-    );
-    if scheduled {
-        for (name, given) in [
-            ("every_steps", batch.every_steps.is_some()),
-            ("every_epochs", batch.every_epochs.is_some()),
-        ] {
-            if given {
-                return Err(Fault::invalid(
-                    &format!("batch.{name}"),
-                    format!("the controller `{kind}` measures nothing: it has no cadence"),
-                )
-                .hint("leave it out"));
-            }
-        }
-    }
     let fraction = |name: &str, value: f64| {
         if value > 0.0 && value < 1.0 {
             return Ok(());

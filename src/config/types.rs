@@ -458,7 +458,8 @@ pub enum Averaging {
     /// Exponential moving average: a <- decay a + (1 - decay) p after each update, from the
     /// initial parameters.
     Ema {
-        /// Decay, in [0, 1).
+        /// Decay, in [0, 1). The average holds about 1/(1 - decay) updates, and the initial
+        /// parameters weigh decay^t after t of them: keep it well below the length of the run.
         #[serde(default = "defaults::averaging_decay")]
         decay: f64,
     },
@@ -990,7 +991,8 @@ pub struct BatchConfig {
     /// Largest global batch. Default: the training examples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_batch: Option<usize>,
-    /// Decide every this many updates. Default for controllers that measure gradients: 10.
+    /// Decide every this many updates. Default for controllers that measure gradients: 10. Those that
+    /// measure nothing ignore it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every_steps: Option<u64>,
     /// Decide each time this many epochs have passed. Default for `absa`: 1.

@@ -8,10 +8,12 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use serde::Serialize;
 
-use crate::analysis::numbers::{count, decimals, fixed, list, plural, significant, with_interval};
+use crate::analysis::numbers::{
+    count, decimals, fixed, list, plural, significant, span, with_interval,
+};
 use crate::analysis::{
-    GapAnalysis, HeadlineMetric, Measure, Point, PointCourses, Trial, Verdict, outcome_words,
-    split_name,
+    GapAnalysis, HeadlineMetric, Measure, Point, PointCourses, RuleAnswer, RuleRow, Trial, Verdict,
+    outcome_words, split_name,
 };
 use crate::config::{Metric, Split, value_text};
 use crate::math::statistics::Estimate;
@@ -37,6 +39,7 @@ struct Page<'a> {
     short: &'a str,
     sentences: &'a [String],
     sureness: &'a [String],
+    at_one_batch: Option<AtOneBatch<'a>>,
     rules: Option<Table>,
     cost: Option<Table>,
     figures: Vec<FigureView<'a>>,
@@ -51,6 +54,16 @@ struct Page<'a> {
     command: String,
     config_text: Option<&'a str>,
     settings: Vec<(&'a str, &'a str)>,
+}
+
+/// The rules at one batch.
+#[derive(Serialize)]
+struct AtOneBatch<'a> {
+    batch: u64,
+    preface: &'a str,
+    table: Table,
+    budgets: Option<&'a str>,
+    elsewhere: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -108,6 +121,7 @@ pub(crate) fn render(
         short: &analysis.answer.short,
         sentences: &analysis.answer.sentences,
         sureness: &analysis.answer.sureness,
+        at_one_batch: at_one_batch(analysis),
         rules: rules_table(analysis),
         cost: cost_table(analysis),
         figures: figures.iter().map(FigureView::of).collect(),
@@ -264,6 +278,7 @@ fn asked(analysis: &GapAnalysis) -> Vec<(&'static str, String)> {
         })
         .collect();
     rows.push(("Swept", axes.join("; ")));
+    rows.push(("Rules, unless named", list(&analysis.usual)));
     rows.push(("Seeds", seed_list(&analysis.study.seeds)));
     rows.retain(|(_, value)| !value.is_empty());
     rows
@@ -276,10 +291,89 @@ fn has(analysis: &GapAnalysis, measure: Measure) -> bool {
         .any(|p| p.estimate(measure).is_some())
 }
 
+/// The rules at one batch, each against the first.
+fn at_one_batch(analysis: &GapAnalysis) -> Option<AtOneBatch<'_>> {
+    let (metric, rules) = (analysis.metric?, analysis.answer.at_one_batch.as_ref()?);
+    let (unit, points) = match metric.metric {
+        Metric::Accuracy => (" (%)", " (points)"),
+        Metric::Loss => ("", ""),
+    };
+    let head = vec![
+        "rule".to_owned(),
+        format!("{}{unit}", metric.name()),
+        "n".to_owned(),
+        format!("difference{points}"),
+        "beyond seeds".to_owned(),
+        "updates".to_owned(),
+        "examples".to_owned(),
+        "diverged".to_owned(),
+    ];
+    let dash = || "–".to_owned();
+    let rows = rules.rows.iter().map(|row| {
+        vec![
+            analysis.rules[row.rule].label.clone(),
+            row.estimate
+                .map_or_else(dash, |e| metric.value(&e).replace(" %", "")),
+            row.estimate.map_or_else(dash, |e| e.n.to_string()),
+            if row.rule == rules.baseline {
+                "baseline".to_owned()
+            } else {
+                row.difference(metric)
+            },
+            match row.comparison.map(|c| c.verdict) {
+                Some(Verdict::Better) => "yes, better".to_owned(),
+                Some(Verdict::Worse) => "yes, worse".to_owned(),
+                Some(Verdict::Indistinguishable) => "no".to_owned(),
+                Some(Verdict::Diverged) => "seeds diverged".to_owned(),
+                Some(Verdict::Unresolved) => "not judged".to_owned(),
+                None => dash(),
+            },
+            row.steps.map_or_else(dash, span),
+            row.examples.map_or_else(dash, span),
+            diverged(row),
+        ]
+    });
+    Some(AtOneBatch {
+        batch: rules.batch,
+        preface: &rules.preface,
+        table: Table {
+            rows: rows.collect(),
+            head,
+            numbers_from: 1,
+        },
+        budgets: rules.budgets.as_deref(),
+        elsewhere: match rules.elsewhere.len() {
+            0 => None,
+            1 => Some("One rule has only another batch; it is under Tables.".to_owned()),
+            n => Some(format!(
+                "{n} rules have only other batches; they are under Tables."
+            )),
+        },
+    })
+}
+
+/// "1 of 5", and the other trials that did not finish.
+fn diverged(row: &RuleRow) -> String {
+    let o = row.outcomes;
+    let mut text = format!("{} of {}", o.diverged, o.planned);
+    for (n, word) in [(o.failed, "failed"), (o.pending(), "not run")] {
+        if n > 0 {
+            let _ = write!(text, ", {n} {word}");
+        }
+    }
+    text
+}
+
 /// Rule by rule: how far it holds, and what changes from the smallest batch to the largest.
 fn rules_table(analysis: &GapAnalysis) -> Option<Table> {
     let metric = analysis.metric?;
-    let answers = &analysis.answer.rules;
+    let several = |rule| analysis.points_of(rule).count() > 1;
+    let answers: Vec<&RuleAnswer> = analysis
+        .answer
+        .rules
+        .iter()
+        .filter(|a| several(a.rule))
+        .collect();
     if answers.is_empty() || answers.iter().all(|a| a.comparisons.is_empty()) {
         return None;
     }
@@ -376,17 +470,7 @@ fn cost_table(analysis: &GapAnalysis) -> Option<Table> {
             .filter(|p| p.batch == batch)
             .filter_map(|p| Some(p.estimate(measure)?.mean))
             .collect();
-        super::axis::range(&values).map_or_else(
-            || "–".to_owned(),
-            |(low, high)| {
-                let [low, high] = [low, high].map(|v| count(v.round() as u64));
-                if low == high {
-                    low
-                } else {
-                    format!("{low} to {high}")
-                }
-            },
-        )
+        super::axis::range(&values).map_or_else(|| "–".to_owned(), span)
     };
     let rows = analysis.batches.iter().map(|&batch| {
         let mut row = vec![

@@ -416,7 +416,7 @@ pub enum BatchError {
         /// What would be right.
         hint: String,
     },
-    /// Two cadences at once, or one for a controller that has none.
+    /// Two cadences at once.
     #[error("`batch.{key}`: {problem}\nhint: leave it out")]
     Cadence {
         /// `every_steps` or `every_epochs`.
@@ -589,19 +589,8 @@ impl BatchControl {
                 return Ok(Course::Measured { first, cadence });
             }
         }
-        match cadence {
-            None => Ok(Course::Planned(plan)),
-            Some(given) => Err(BatchError::Cadence {
-                key: match given {
-                    Cadence::Steps(_) => "every_steps",
-                    Cadence::Epochs(_) => "every_epochs",
-                },
-                problem: format!(
-                    "the controller `{}` measures nothing and has no cadence",
-                    self.controller.name()
-                ),
-            }),
-        }
+        // One that measures nothing has no cadence; a sweep may give it that of the others.
+        Ok(Course::Planned(plan))
     }
 
     fn list(&self, stages: &[[f64; 2]], plan: &mut Vec<Stage>) -> Result<(), BatchError> {
@@ -944,10 +933,11 @@ impl BatchControl {
                 let (trace, ghg) = (averages.tr_h_sigma.value()?, averages.ghg.value()?);
                 let scale = trace / ghg;
                 let formula = format!(
-                    "(r B_noise)^(1/2) with B_noise = tr(H Sigma)/(G'HG) = {}/{} = {}",
+                    "B_noise = tr(H Sigma)/(G'HG) = {}/{} = {}; ({} B_noise)^(1/2)",
                     short(trace),
                     short(ghg),
-                    short(scale)
+                    short(scale),
+                    short(exchange_rate)
                 );
                 // Whichever of the two is not positive is named.
                 let sign = if trace > 0.0 {

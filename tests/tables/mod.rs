@@ -249,3 +249,14 @@ pub(crate) fn put(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
     std::fs::write(path, text).expect("a writable folder");
 }
+
+/// Leaves only those trials in the plan whose swept values pass.
+#[allow(dead_code, reason = "not every test takes trials away")]
+pub(crate) fn retain_trials(dir: &Path, keep: impl Fn(&Value) -> bool) {
+    let path = dir.join("study.json");
+    let text = std::fs::read_to_string(&path).expect("a plan");
+    let mut study: Value = serde_json::from_str(&text).expect("JSON");
+    let trials = study["trials"].as_array_mut().expect("trials");
+    trials.retain(|trial| keep(&trial["point"]));
+    put(&path, &study.to_string());
+}
