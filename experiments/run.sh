@@ -4,7 +4,7 @@
 #
 # usage: experiments/run.sh [NAME]...      (01 or 01-generalization-gap; default: all)
 #
-# Needs: batchlab (or BATCHLAB=path of the program), the data sets in data/ or BATCHLAB_DATA (mnist, fashion-mnist, cifar10),
+# Needs: batchlab (or BATCHLAB=path of the program), the data sets in data/ or BATCHLAB_DATA (mnist, fashion-mnist),
 # and python3 (or PYTHON=path) with numpy, scipy and matplotlib. Trials run JOBS at a time (default 2), one thread each. Stopped
 # and started again, it goes on where it was; runs lie in results/.
 set -euo pipefail
