@@ -28,7 +28,7 @@ widths = [24]
 
 [train]
 workers = 2
-epochs = 4
+epochs = 8
 checkpoint_seconds = 0.02
 
 [optimizer.adamw]
@@ -40,12 +40,15 @@ scaling = "sqrt"
 decay = "cosine"
 warmup = { epochs = 1 }
 
+# The batch moves often, and stays so small that a trial takes long enough to be struck.
 [batch]
 every_steps = 5
+min_batch = 4
+max_batch = 64
 
 [sweep]
 "train.global_batch" = [8, 64]
-"batch.controller" = ["norm-test", "simple-noise-scale"]
+"batch.controller" = ["constant", { norm-test = { theta = 3 } }]
 "#;
 
 fn spawn(config: &Path, results: &Path) -> Child {
