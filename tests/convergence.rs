@@ -193,7 +193,10 @@ fn accuracy(config: &TrialConfig, data: &Data) -> f64 {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "the table is for who runs it with --nocapture")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the table is for who runs it with --nocapture"
+)]
 fn every_optimizer_learns_under_every_rule() {
     let mut runs = Vec::new();
     for (column, (_, optimizer, base_lr)) in OPTIMIZERS.iter().enumerate() {
