@@ -1331,6 +1331,13 @@ fn rules_and_controllers_that_do_not_fit_say_why() {
             "at most 64",
         ),
         (
+            and("decay = { step = { epochs = [2] } }\n[batch.controller.smith]\nepochs = [2]"),
+            13,
+            "learning_rate.decay",
+            "in place of a rate that falls in steps",
+            "[[sweep.zip]]",
+        ),
+        (
             and("[batch.controller.smith]\nepochs = [2, 1]"),
             14,
             "batch.controller.smith.epochs",

@@ -1080,6 +1080,16 @@ fn controller(config: &TrialConfig) -> Checked {
                 )
                 .hint("leave it out"));
             }
+            if matches!(config.learning_rate.decay, DecayConfig::Step { .. }) {
+                return Err(Fault::invalid(
+                    "learning_rate.decay",
+                    "`smith` grows the batch in place of a rate that falls in steps, and both are given",
+                )
+                .hint(
+                    "write `decay = \"constant\"`; to compare the two, let `batch.controller` and \
+                     `learning_rate.decay` move together in a `[[sweep.zip]]`",
+                ));
+            }
             rising(&key("epochs"), epochs, "the batch grows")?;
             above_one("factor", *factor)?;
             positive(&key("initial_factor"), *initial_factor)?;

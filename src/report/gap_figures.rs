@@ -1,7 +1,7 @@
 //! The figures of the generalization-gap report.
 
 use crate::analysis::numbers::plural;
-use crate::analysis::{Curve, GapAnalysis, Measure, Point, rule_title, split_name};
+use crate::analysis::{Curve, GapAnalysis, Measure, Point, PointCourses, rule_title, split_name};
 use crate::config::{Metric, Split};
 
 use super::axis::Axis;
@@ -540,7 +540,13 @@ fn curves(analysis: &GapAnalysis, rule: usize, number: usize) -> Option<Figure> 
     let mut figure = curve_figure(analysis, &drawn)?;
     figure.name = format!("training-curves-{}-{}", number + 1, slug(label));
     figure.title = format!("Training curves: {label}");
-    "Global batch".clone_into(&mut figure.legend_title);
+    let mut courses = analysis.courses.iter().filter(|c| c.rule == rule);
+    let title = if courses.any(PointCourses::moves_batch) {
+        "Global batch at the start"
+    } else {
+        "Global batch"
+    };
+    title.clone_into(&mut figure.legend_title);
     figure.caption = format!(
         "Training curves of the rule \u{201C}{label}\u{201D}{}",
         figure.caption
