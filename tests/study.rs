@@ -453,6 +453,29 @@ fn another_plan_of_the_same_name_is_said() {
 }
 
 #[test]
+fn a_trial_of_an_older_version_is_done_without_the_files_that_came_later() {
+    let results = temporary();
+    run(results.path(), "[16]", &Fake::new());
+    let folder = StudyFolder::at(&results.path().join("study"));
+    let id = &study_of("[16]").trials[0].id;
+    let state = |files: &[&str]| folder.state(id, files);
+    assert!(matches!(
+        state(&["steps.csv", "later.csv"]),
+        TrialState::Done(_)
+    ));
+    let own = results
+        .path()
+        .join("study/trials")
+        .join(id)
+        .join("steps.csv");
+    fs::remove_file(own).expect("removed");
+    assert!(matches!(
+        state(&["steps.csv", "later.csv"]),
+        TrialState::Damaged(_)
+    ));
+}
+
+#[test]
 fn damaged_results_are_said_and_run_again() {
     let results = temporary();
     let fake = Fake::new();

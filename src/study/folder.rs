@@ -117,9 +117,13 @@ impl StudyFolder {
             let shown = path.display();
             return TrialState::Damaged(format!("{shown}: the result of another trial, {found:?}"));
         }
-        // A trial that failed may have done so before it had any.
+        // A trial that failed may have done so before it had any, and one of an older version has no
+        // file that came later.
+        let left = |file: &str| result.files.is_empty() || result.files.contains_key(file);
         if result.outcome.status != Status::Failed
-            && let Some(missing) = files.iter().find(|file| !store::exists(&folder.join(file)))
+            && let Some(missing) = files
+                .iter()
+                .find(|file| left(file) && !store::exists(&folder.join(file)))
         {
             let shown = folder.display();
             return TrialState::Damaged(format!("{shown}: has a result, but no {missing}"));
