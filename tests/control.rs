@@ -538,6 +538,26 @@ fn trained<F: Scalar>(
     })
 }
 
+/// Training examples as one group.
+fn batch_of(data: &Data, ids: &[u64]) -> Batch<f64> {
+    let width: usize = data.shape.iter().product();
+    let rows = ids.iter().flat_map(|&id| {
+        let at = id as usize * width;
+        data.train.features[at..at + width]
+            .iter()
+            .map(|&v| f64::from(v))
+    });
+    Batch {
+        features: rows.collect(),
+        labels: ids
+            .iter()
+            .map(|&id| data.train.labels[id as usize])
+            .collect(),
+        ids: ids.to_vec(),
+        groups: vec![ids.len()],
+    }
+}
+
 #[test]
 fn local_ghost_and_global_groups_are_one_implementation() {
     let run = |more: &[&str]| {
@@ -569,6 +589,46 @@ fn local_ghost_and_global_groups_are_one_implementation() {
     let global = run(&["train.workers=4", "train.statistics_group=\"global\""]);
     close(&global, &whole);
     assert_ne!(local.0, whole.0, "the groups matter");
+    // Against one pass of our own over the first batch, whatever pieces the session makes of it.
+    let lines: Vec<&str> = RESNET
+        .iter()
+        .copied()
+        .chain([
+            "train.precision=\"f64\"",
+            "train.global_batch=24",
+            "train.workers=4",
+            "train.statistics_group=\"global\"",
+            "optimizer=\"sgd\"",
+        ])
+        .collect();
+    let (config, data) = trial(&lines);
+    let model = Registry::new().build(&config, &data).unwrap();
+    let objective: &dyn Objective<f64> = &*model;
+    let start = objective.initial(config.seed);
+    let ids: Vec<u64> = (3..27).collect();
+    let mut gradient = vec![0.0; start.len()];
+    let loss = objective
+        .at(&start)
+        .unwrap()
+        .gradient(
+            batch_of(&data, &ids),
+            StatisticsMode::Batch,
+            1.0,
+            &mut gradient,
+        )
+        .unwrap();
+    Pool::with(2, |pool| {
+        let mut session = Session::new(&config, &data, objective, pool).unwrap();
+        let report = session.step_on(ids.clone()).unwrap();
+        assert!((report.loss - loss).abs() <= 1e-12 * loss);
+        for ((found, p), g) in session.parameters().iter().zip(&start).zip(&gradient) {
+            let expected = p - report.lr * g;
+            assert!(
+                (found - expected).abs() <= 1e-12,
+                "{found} against {expected}"
+            );
+        }
+    });
     // A rest joins the last group: 24 = 10 + 14.
     let merged = run(&[
         "train.workers=1",
@@ -607,24 +667,9 @@ fn running_statistics_follow_the_groups_of_each_update() {
             let ids: Vec<u64> = (step * 16..(step + 1) * 16).collect();
             // The moments of the two shards of 8, from a pass of our own.
             let point = objective.at(session.parameters()).unwrap();
-            let width: usize = data.shape.iter().product();
             let mut by_layer: BTreeMap<String, Vec<Moments>> = BTreeMap::new();
             for shard in ids.chunks(8) {
-                let rows = shard.iter().flat_map(|&i| {
-                    let at = i as usize * width;
-                    data.train.features[at..at + width]
-                        .iter()
-                        .map(|&v| f64::from(v))
-                });
-                let batch = Batch {
-                    features: rows.collect(),
-                    labels: shard
-                        .iter()
-                        .map(|&i| data.train.labels[i as usize])
-                        .collect(),
-                    ids: shard.to_vec(),
-                    groups: vec![8],
-                };
+                let batch = batch_of(&data, shard);
                 for moments in point.moments(batch).unwrap() {
                     let n = moments.values as f64;
                     let unbiased = moments.variance.iter().map(|v| v * n / (n - 1.0)).collect();
@@ -688,20 +733,10 @@ fn the_noise_that_a_controller_sees_is_that_of_the_examples_gradients() {
         (change.change.value.unwrap(), parameters)
     });
     let point = objective.at(&parameters).unwrap();
-    let width: usize = data.shape.iter().product();
     let gradients: Vec<Vec<f64>> = session_batch
         .iter()
         .map(|&id| {
-            let at = id as usize * width;
-            let batch = Batch {
-                features: data.train.features[at..at + width]
-                    .iter()
-                    .map(|&v| f64::from(v))
-                    .collect(),
-                labels: vec![data.train.labels[id as usize]],
-                ids: vec![id],
-                groups: vec![1],
-            };
+            let batch = batch_of(&data, &[id]);
             let mut gradient = vec![0.0; parameters.len()];
             point
                 .gradient(batch, StatisticsMode::Batch, 1.0, &mut gradient)

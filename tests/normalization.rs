@@ -3,10 +3,12 @@
 //!
 //! The expected values of PyTorch come from `tests/reference/normalization.py`.
 
+mod reference_data;
+
 use std::collections::HashMap;
 
 use batchlab::config::{Normalization, Role, TrialConfig};
-use batchlab::data::{Data, Examples};
+use batchlab::data::Data;
 use batchlab::model::{
     AnyObjective, BatchNormalization, BurnObjective, Forward, Mlp, Network, Normalizer, Registry,
     weight_normalized, weights,
@@ -20,39 +22,13 @@ use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Int, Tensor};
+use reference_data::{examples, reference};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
 
 /// Rounding of sums of some hundred terms of order 1 in f64.
 const ROUNDING: f64 = 1e-12;
-
-fn reference(name: &str) -> Vec<u8> {
-    let path = format!("{}/tests/reference/{name}", env!("CARGO_MANIFEST_DIR"));
-    std::fs::read(path).unwrap()
-}
-
-/// The examples of `tests/reference/batches.safetensors`, as training set.
-fn examples(which: &str) -> Data {
-    let bytes = reference("batches.safetensors");
-    let file = SafeTensors::deserialize(&bytes).unwrap();
-    let inputs = file.tensor(&format!("{which}.inputs")).unwrap();
-    let labels = file.tensor(&format!("{which}.labels")).unwrap();
-    Data {
-        name: which.to_owned(),
-        shape: inputs.shape()[1..].to_vec(),
-        classes: 10,
-        train: Examples {
-            features: inputs.data().iter().map(|&b| f32::from(b) / 16.0).collect(),
-            labels: labels.data().iter().map(|&l| u32::from(l)).collect(),
-        },
-        validation: None,
-        test: None,
-        fresh: None,
-        files: Vec::new(),
-        notes: Vec::new(),
-    }
-}
 
 fn config(model: &Value) -> TrialConfig {
     serde_json::from_value(json!({

@@ -7,6 +7,8 @@
     reason = "tests lay out folders of their own"
 )]
 
+mod reference_data;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -16,42 +18,16 @@ use batchlab::config::{
     ModelConfig, MomentumSchedule, Normalization, OptimizerConfig, Precision, Split, TargetConfig,
     TrainConfig, TrialConfig,
 };
-use batchlab::data::{Data, Examples};
+use batchlab::data::Data;
 use batchlab::model::{AnyObjective, Registry, weights};
 use batchlab::objective::{Objective, Scalar};
 use batchlab::train::{Control, Places, Pool, Session, Status, TrialOutcome, run_trial};
+use reference_data::{examples, reference};
 use safetensors::SafeTensors;
 use serde_json::Value;
 
 const BATCH: usize = 16;
 const STEPS: usize = 20;
-
-fn reference(name: &str) -> Vec<u8> {
-    let path = format!("{}/tests/reference/{name}", env!("CARGO_MANIFEST_DIR"));
-    std::fs::read(path).unwrap()
-}
-
-/// The 320 examples of the reference, as training set.
-fn examples(which: &str) -> Data {
-    let bytes = reference("batches.safetensors");
-    let file = SafeTensors::deserialize(&bytes).unwrap();
-    let inputs = file.tensor(&format!("{which}.inputs")).unwrap();
-    let labels = file.tensor(&format!("{which}.labels")).unwrap();
-    Data {
-        name: which.to_owned(),
-        shape: inputs.shape()[1..].to_vec(),
-        classes: 10,
-        train: Examples {
-            features: inputs.data().iter().map(|&b| f32::from(b) / 16.0).collect(),
-            labels: labels.data().iter().map(|&l| u32::from(l)).collect(),
-        },
-        validation: None,
-        test: None,
-        fresh: None,
-        files: Vec::new(),
-        notes: Vec::new(),
-    }
-}
 
 fn config(model: ModelConfig, optimizer: OptimizerConfig, lr: f64) -> TrialConfig {
     TrialConfig {

@@ -18,8 +18,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
 from scipy.optimize import least_squares
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from common import interval, table  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 SETS = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
@@ -38,14 +41,6 @@ def read(path):
 
 def done(row):
     return row["status"] in ("completed", "censored")
-
-
-def interval(values):
-    """Mean, and half the width of Student's 95 % interval."""
-    values = np.asarray(values, float)
-    n = len(values)
-    half = stats.t.ppf(0.975, n - 1) * values.std(ddof=1) / n**0.5 if n > 1 else float("nan")
-    return values.mean(), half
 
 
 class Cell:
@@ -159,14 +154,6 @@ def fit(paths):
         print(f"{name(key)}, batches {FIT_BATCHES}: noise scale {2**noise:.0f}, eps_max {2**top:.3g}, misfit {misfit:.2f}")
         for b in FIT_BATCHES:
             print(f"  best rate at {b}: {with_factor([cells[b].best(s)[0] for s in cells[b].seeds])}")
-
-
-def table(head, lines):
-    print("| " + " | ".join(head) + " |")
-    print("|" + "---|" * len(head))
-    for line in lines:
-        print("| " + " | ".join(str(cell) for cell in line) + " |")
-    print()
 
 
 def main():

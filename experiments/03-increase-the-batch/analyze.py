@@ -11,13 +11,15 @@ intervals are Student's at 95 % over seeds. The spread between seeds is the same
 Updates are predicted from the schedule alone, by counting examples, and compared with those made, at every evaluation.
 """
 
-import csv
 import sys
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from common import extract_curves, interval, rows, table, text  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -70,44 +72,6 @@ def noise(batch, rate, momentum):
     return rate * (EXAMPLES / batch - 1) / (1 - momentum)
 
 
-def interval(values):
-    """Mean, and half the width of Student's 95 % interval."""
-    values = np.asarray(values, float)
-    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
-    return values.mean(), half
-
-
-def text(values, form=".2f", factor=100):
-    mean, half = interval(values)
-    shown = f"{factor * mean:{form}}"
-    if float(shown) == 0:
-        shown = shown.lstrip("+-")
-    return f"{shown} ± {factor * half:{form.lstrip('+')}}".replace("-", "−")
-
-
-def table(head, lines):
-    print("| " + " | ".join(head) + " |")
-    print("|" + "---|" * len(head))
-    for line in lines:
-        print("| " + " | ".join(str(cell) for cell in line) + " |")
-    print()
-
-
-def rows(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def extract(run):
-    columns = ["trial", "step", "epoch", "split", "loss", "accuracy"]
-    with open(RESULTS / "curves.csv", "w", newline="") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow(columns)
-        for trial in rows(RESULTS / "summary.csv"):
-            for row in rows(run / "trials" / trial["trial"] / "evaluations.csv"):
-                out.writerow([trial["trial"], *(row[c] for c in columns[1:])])
-
-
 def variant(row):
     if row["batch.controller"] == "constant":
         return 0 if row["learning_rate.decay"] == "constant" else 1
@@ -134,7 +98,7 @@ def losses(curve, after):
 
 def main():
     if len(sys.argv) > 1:
-        extract(Path(sys.argv[1]))
+        extract_curves(Path(sys.argv[1]), RESULTS)
     runs = read()
     seeds = sorted(runs[1])
 

@@ -8,12 +8,14 @@
 Means and Student's 95 % intervals are over seeds; differences, and shares of the gap won back, are taken within a seed.
 """
 
-import csv
 import sys
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from common import extract_curves, interval, rows, table, text  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -22,47 +24,9 @@ NAMES = ["small batch", "large batch", "+ square-root rate", "+ ghost batch norm
 COLOURS = ["#222222", "#777777", "#c44e00", "#2a8a3e", "#0b62a4"]
 
 
-def interval(values):
-    """Mean, and half the width of Student's 95 % interval."""
-    values = np.asarray(values, float)
-    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
-    return values.mean(), half
-
-
-def text(values, form=".2f", factor=100):
-    mean, half = interval(values)
-    shown = f"{factor * mean:{form}}"
-    if float(shown) == 0:
-        shown = shown.lstrip("+-")
-    return f"{shown} ± {factor * half:{form.lstrip('+')}}".replace("-", "−")
-
-
 def loss(values):
     mean, half = interval(values)
     return f"{mean:.3g} ± {half:.2g}".replace("-", "−")
-
-
-def table(head, lines):
-    print("| " + " | ".join(head) + " |")
-    print("|" + "---|" * len(head))
-    for line in lines:
-        print("| " + " | ".join(str(cell) for cell in line) + " |")
-    print()
-
-
-def rows(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def extract(run):
-    columns = ["trial", "step", "epoch", "split", "loss", "accuracy"]
-    with open(RESULTS / "curves.csv", "w", newline="") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow(columns)
-        for trial in rows(RESULTS / "summary.csv"):
-            for row in rows(run / "trials" / trial["trial"] / "evaluations.csv"):
-                out.writerow([trial["trial"], *(row[c] for c in columns[1:])])
 
 
 def rung(row):
@@ -86,7 +50,7 @@ def read():
 
 def main():
     if len(sys.argv) > 1:
-        extract(Path(sys.argv[1]))
+        extract_curves(Path(sys.argv[1]), RESULTS)
     runs = read()
     seeds = sorted(runs[0])
 

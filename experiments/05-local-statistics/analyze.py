@@ -18,7 +18,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from common import interval, rows, table, text  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -28,34 +31,6 @@ EPOCH_UPDATES = 39
 RATES = [0.01, 0.03, 0.1]
 PLACES = {"none": "none", "layer": "layer", "group": "group (8)", "weight": "weight"}
 COLOURS = {"none": "#777777", "layer": "#2a8a3e", "group": "#8a3ea8", "weight": "#c44e00"}
-
-
-def interval(values):
-    """Mean, and half the width of Student's 95 % interval."""
-    values = np.asarray(values, float)
-    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
-    return values.mean(), half
-
-
-def text(values, form=".2f", factor=100):
-    mean, half = interval(values)
-    shown = f"{factor * mean:{form}}"
-    if float(shown) == 0:
-        shown = shown.lstrip("+-")
-    return f"{shown} ± {factor * half:{form.lstrip('+')}}".replace("-", "−")
-
-
-def table(head, lines):
-    print("| " + " | ".join(head) + " |")
-    print("|" + "---|" * len(head))
-    for line in lines:
-        print("| " + " | ".join(str(cell) for cell in line) + " |")
-    print()
-
-
-def rows(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def key(row):

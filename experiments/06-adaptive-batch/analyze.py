@@ -18,7 +18,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from common import interval, table  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -55,27 +58,12 @@ def read(file):
         return list(csv.DictReader(table))
 
 
-def interval(values):
-    """Mean, and half the width of Student's 95 % interval."""
-    values = np.asarray(values, float)
-    n = len(values)
-    return values.mean(), stats.t.ppf(0.975, n - 1) * values.std(ddof=1) / n**0.5
-
-
 def text(values, scale=1.0, digits=2, sign=""):
     mean, half = interval(values)
     mean = f"{scale * mean:{sign},.{digits}f}"
     if not mean.strip("+-0."):
         mean = mean.lstrip("+-")
     return f"{mean} ± {scale * half:.{digits}f}".replace("-", "−")
-
-
-def table(head, lines):
-    print("| " + " | ".join(head) + " |")
-    print("|" + "---|" * len(head))
-    for line in lines:
-        print("| " + " | ".join(str(cell) for cell in line) + " |")
-    print()
 
 
 def extract(run):

@@ -913,21 +913,13 @@ fn batch_control(config: &TrialConfig) -> Checked {
 /// What a controller needs that measures gradients, and what AdaScale does.
 fn measured(config: &TrialConfig) -> Checked {
     let (batch, train) = (&config.batch, &config.train);
-    let adascale = matches!(config.learning_rate.scaling, Scaling::Adascale {});
     let kind = batch.controller.name();
-    let planned = matches!(
-        batch.controller,
-        BatchController::Constant {}
-            | BatchController::Schedule { .. }
-            | BatchController::Smith { .. }
-    );
-    let measures =
-        adascale || !(planned || matches!(batch.controller, BatchController::Absa { .. }));
+    let planned = batch.controller.is_planned();
     let smallest = batch
         .min_batch
         .unwrap_or(usize::MAX)
         .min(config.global_batch());
-    if measures && smallest < 2 {
+    if config.measures_gradients() && smallest < 2 {
         let (key, what) = if batch.min_batch.is_some_and(|least| least < 2) && !planned {
             ("batch.min_batch", "a batch of 1")
         } else {
@@ -1031,12 +1023,8 @@ fn controller(config: &TrialConfig) -> Checked {
                     )
                     .hint("a stage is [epoch, global batch], such as [10, 256]"));
                 }
-                let unit = match batch.growth {
-                    BatchGrowth::Shards => config.train.workers,
-                    BatchGrowth::Workers => config.local_batch(),
-                    BatchGrowth::Accumulation => config.written_batch(),
-                };
-                let rest = *size as usize % unit.max(1);
+                let unit = config.batch_unit();
+                let rest = *size as usize % unit;
                 if rest != 0 {
                     let below = *size as usize - rest;
                     let nearest = if below == 0 {

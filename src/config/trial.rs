@@ -7,7 +7,7 @@ use super::canonical::{canonical_json, toml_table};
 use super::error::ConfigError;
 use super::schema::trial_node;
 use super::types::{
-    BatchController, BatchGrowth, Coupling, EpochEnd, LearningRateConfig, OptimizerConfig, Scaling,
+    BatchController, BatchGrowth, EpochEnd, LearningRateConfig, OptimizerConfig, Scaling,
     TrialConfig, WarmupConfig, WarmupShape,
 };
 use crate::theory::learning_rate::{
@@ -80,15 +80,31 @@ impl TrialConfig {
         let noise = momentum.map_or(1.0, |larger| {
             (1.0 - self.optimizer.momentum().unwrap_or(0.0)) / (1.0 - larger)
         });
-        let unit = match self.batch.growth {
-            BatchGrowth::Shards => self.train.workers.max(1),
-            BatchGrowth::Workers => (batch / self.train.workers.max(1)).max(1),
-            BatchGrowth::Accumulation => batch.max(1),
-        };
+        let unit = self.batch_unit();
         let wanted = batch as f64 * initial_factor * noise;
         ((wanted / unit as f64).round() as usize)
             .max(1)
             .saturating_mul(unit)
+    }
+
+    /// What every batch of a controller is a multiple of: the workers where shards grow, the local
+    /// batch where workers are added, the batch of `[train]` where passes are accumulated.
+    pub(crate) fn batch_unit(&self) -> usize {
+        let unit = match self.batch.growth {
+            BatchGrowth::Shards => self.train.workers,
+            BatchGrowth::Workers => self.local_batch(),
+            BatchGrowth::Accumulation => self.written_batch(),
+        };
+        unit.max(1)
+    }
+
+    /// Whether the noise of the gradient is measured during the run: by AdaScale, or for a batch
+    /// controller that follows it.
+    pub(crate) fn measures_gradients(&self) -> bool {
+        let controller = &self.batch.controller;
+        let absa = matches!(controller, BatchController::Absa { .. });
+        matches!(self.learning_rate.scaling, Scaling::Adascale {})
+            || !(controller.is_planned() || absa)
     }
 
     /// The global batch of `[train]`.
@@ -149,15 +165,6 @@ impl TrialConfig {
             } => own.map(|_| larger),
             _ => own,
         }
-    }
-
-    /// Whether a change of the batch moves the learning rate (`batch.coupling`, or its default for
-    /// the controller).
-    pub fn coupling(&self) -> Coupling {
-        self.batch.coupling.unwrap_or(match self.batch.controller {
-            BatchController::Smith { .. } | BatchController::Cabs {} => Coupling::None,
-            _ => Coupling::Rule,
-        })
     }
 
     /// How the rate comes about: `0.8 = 0.1 x 2048/256 (linear)`.

@@ -1158,6 +1158,16 @@ impl Default for BatchController {
 }
 
 impl BatchController {
+    /// Whether the batches of the whole run are known without training.
+    pub fn is_planned(&self) -> bool {
+        matches!(
+            self,
+            BatchController::Constant {}
+                | BatchController::Schedule { .. }
+                | BatchController::Smith { .. }
+        )
+    }
+
     /// The name in TOML and in tables.
     pub fn name(&self) -> &'static str {
         match self {

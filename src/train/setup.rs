@@ -378,13 +378,6 @@ impl Setup {
         }
     }
 
-    /// Whether the noise of the gradient is measured during the run.
-    pub(super) fn measures_gradients(&self, config: &TrialConfig) -> bool {
-        let adascale = matches!(config.learning_rate.scaling, Scaling::Adascale {});
-        let absa = matches!(config.batch.controller, BatchController::Absa { .. });
-        adascale || !(self.control.planned().is_some() || absa)
-    }
-
     /// The factor by which a batch other than that of `[train]` moves the rate.
     fn coupling(&self, config: &TrialConfig, state: &ControlState) -> f64 {
         let (batch, written) = (self.control.rate_batch(state), config.written_batch());
@@ -410,10 +403,7 @@ impl Setup {
 /// Workers that a batch is spread over.
 pub(super) fn workers_of(config: &TrialConfig, global_batch: usize) -> usize {
     match config.batch.growth {
-        BatchGrowth::Workers => {
-            let local = config.written_batch() / config.train.workers.max(1);
-            global_batch.div_ceil(local.max(1))
-        }
+        BatchGrowth::Workers => global_batch.div_ceil(config.local_batch().max(1)),
         BatchGrowth::Shards | BatchGrowth::Accumulation => config.train.workers,
     }
 }
@@ -444,8 +434,7 @@ pub(super) fn shards_of(
     let parts = match config.batch.growth {
         BatchGrowth::Shards => config.train.workers,
         BatchGrowth::Workers | BatchGrowth::Accumulation => {
-            let written = config.written_batch() / config.train.workers.max(1);
-            global_batch / written.max(1)
+            global_batch / config.local_batch().max(1)
         }
     };
     shards(examples, parts.max(1))
@@ -572,7 +561,7 @@ pub fn check_groups(
                 ),
             });
         }
-        if setup.measures_gradients(config) && groups.iter().flatten().count() < 2 {
+        if config.measures_gradients() && groups.iter().flatten().count() < 2 {
             return refused(
                 "train.statistics_group",
                 "the gradient's noise is measured between the pieces of a batch, and a \
