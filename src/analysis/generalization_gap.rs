@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::answer::Answer;
 use super::course::{PointCourses, read_courses};
 use super::labels::{key_name, plain, rule_labels};
+use super::probes::{self, ProbeAnalysis};
 use super::tables::{
     self, AnalysisError, SummaryRow, read_evaluations, read_optional, read_steps, read_summary,
 };
@@ -301,6 +302,8 @@ pub struct GapAnalysis {
     pub curves: Vec<Curve>,
     /// How rate and batch went at the points where one of them changes.
     pub courses: Vec<PointCourses>,
+    /// What probes measured; `None` where no trial has a table of them.
+    pub probes: Option<ProbeAnalysis>,
     /// Things a reader should know about the tables, such as files that are not there.
     pub notes: Vec<String>,
     /// The answer.
@@ -344,7 +347,8 @@ impl GapAnalysis {
 /// Analyses the results folder `dir` of a study.
 ///
 /// Reads `study.json`, `summary.csv`, `config.toml`, and of each trial `config.toml`,
-/// `evaluations.csv`, `steps.csv` and `batch.csv`, those of them that are there. Trains nothing.
+/// `evaluations.csv`, `steps.csv`, `batch.csv` and the tables of the probes, those of them that are
+/// there. Trains nothing.
 ///
 /// # Errors
 /// If `study.json` or `summary.csv` is missing, or if a file is unreadable or malformed; the
@@ -410,9 +414,11 @@ pub fn generalization_gap(dir: &Path) -> Result<GapAnalysis, AnalysisError> {
         metric,
         curves,
         courses,
+        probes: None,
         notes,
         answer: Answer::default(),
     };
+    analysis.probes = probes::of_study(dir, &analysis)?;
     analysis.answer = Answer::of(&analysis);
     Ok(analysis)
 }

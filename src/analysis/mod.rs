@@ -6,7 +6,10 @@ mod course;
 mod generalization_gap;
 mod headline;
 mod labels;
+mod noise_course;
 pub mod numbers;
+mod probe_tables;
+mod probes;
 mod rules_at_batch;
 pub mod tables;
 
@@ -17,6 +20,12 @@ pub use generalization_gap::{
     generalization_gap,
 };
 pub use headline::{Headline, HeadlineCell};
+pub use noise_course::{LayerNoise, NoiseCourse, NoiseWindow};
+pub use probe_tables::read_probes;
+pub use probes::{
+    Density, LineCurve, LossLine, LossPlane, Measured, Moment, Probe, ProbeAnalysis, ProbeCourse,
+    ProbeCoursePoint, ProbeData, ProbeKey, ProbeRow, ProbeValue, ProbedPoint, When, probes_of_run,
+};
 pub use rules_at_batch::{RuleRow, RulesAtBatch};
 pub use tables::AnalysisError;
 

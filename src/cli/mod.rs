@@ -9,6 +9,8 @@
 mod bench;
 mod config;
 mod data;
+mod noise;
+mod probe;
 mod schedule;
 mod study;
 
@@ -44,6 +46,8 @@ enum Command {
     /// List, download or import data sets
     #[command(subcommand)]
     Data(data::DataCommand),
+    Probe(probe::ProbeArgs),
+    Noise(noise::NoiseArgs),
     #[command(hide = true)]
     BenchStep(bench::BenchArgs),
 }
@@ -93,6 +97,9 @@ pub fn main_with(registry: &Registry) -> ExitCode {
         })),
         Command::Config(command) => done(command.run(&mut Out)),
         Command::Data(command) => done(data::run(&command).map_err(Into::into)),
+        Command::Probe(args) => probe::run(&args, registry)
+            .unwrap_or_else(|error| fail(&error, ExitCode::FAILURE)),
+        Command::Noise(args) => done(noise::run(&args, &mut Out)),
         Command::BenchStep(args) => done(bench::run(&args)),
     }
 }

@@ -266,7 +266,7 @@ fn dry_run(
     let mut rows = vec![header.map(str::to_owned)];
     for &index in &selected {
         let spec = &plan.trials()[index];
-        let state = folder.state(&spec.id, runner.files());
+        let state = folder.state(&spec.id, &runner.files(spec));
         let wanted = options.wants(&state);
         if wanted {
             pending.push(index);
@@ -330,7 +330,7 @@ fn conclude(
     let quiet = progress.mode == Mode::Quiet;
     for index in plan.select(options.selection)? {
         let spec = &plan.trials()[index];
-        if let TrialState::Done(result) = folder.state(&spec.id, runner.files())
+        if let TrialState::Done(result) = folder.state(&spec.id, &runner.files(spec))
             && result.outcome.status == Status::Failed
         {
             err(format!("{}: {}", label(spec), describe(&result.outcome)));

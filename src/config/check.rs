@@ -2,6 +2,7 @@
 //! hint, what would be right.
 
 use super::error::{Checked, Fault};
+use super::probes;
 use super::types::{
     Averaging, BatchConfig, BatchController, BatchGrowth, BatchStatistics, Coupling, DataConfig,
     DataSource, DecayConfig, GhostRemainder, LearningRateConfig, Metric, ModelConfig, MomentumForm,
@@ -29,11 +30,13 @@ pub(crate) fn trial(config: &TrialConfig) -> Checked {
     momentum_schedule(config)?;
     batch_control(config)?;
     learning_rate(config)?;
+    probes::check(config)?;
     statistics(config)
 }
 
 /// What depends on the number of training examples.
 pub(crate) fn against_data(config: &TrialConfig, train_examples: usize) -> Checked {
+    probes::against_data(config, train_examples)?;
     let batch = config.global_batch();
     let train = &config.train;
     let fresh = matches!(config.data.source, DataSource::NoisyQuadratic { .. });

@@ -49,6 +49,7 @@ mod check;
 pub mod env;
 mod error;
 mod node;
+mod probes;
 mod schema;
 mod source;
 mod study;
@@ -60,6 +61,10 @@ pub mod types;
 pub use canonical::value_text;
 pub use check::MAX_THREADS;
 pub use error::{ConfigError, Problem};
+pub use probes::{
+    AdversarialProbe, BlockKind, DensityProbe, HessianProbe, NoiseProbe, ProbeStatistics, Products,
+    ProbesConfig, SharpnessProbe, TraceMethod,
+};
 pub use schema::schema_json;
 pub use study::{Axis, MAX_TRIALS, StudyConfig, TrialSpec, load, parse};
 pub(crate) use suggest::nearest;

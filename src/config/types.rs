@@ -11,6 +11,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::probes::ProbesConfig;
+
 /// One trial, resolved: everything that decides its bits, and the two keys that do not
 /// (`train.threads`, `data.dir`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -36,6 +38,9 @@ pub struct TrialConfig {
     /// How the optimizer's momentum changes over the run. Default: it does not.
     #[serde(default, skip_serializing_if = "MomentumSchedule::is_constant")]
     pub momentum_schedule: MomentumSchedule,
+    /// Curvature, sharpness and gradient noise, measured during training. Default: none.
+    #[serde(default, skip_serializing_if = "ProbesConfig::is_default")]
+    pub probes: ProbesConfig,
 }
 
 /// `[data]`
@@ -1114,8 +1119,8 @@ pub enum BatchController {
         /// Most Hessian-vector products of one decision.
         #[serde(default = "defaults::power_iterations")]
         power_iterations: usize,
-        /// Relative change of the eigenvalue at which it has converged, its residual |Hv - lambda v|
-        /// being at most the root of this share of it.
+        /// Relative error of the eigenvalue at which it has converged, taken as the square of its
+        /// relative residual |Hv - lambda v|/|lambda|.
         #[serde(default = "defaults::power_tolerance")]
         tolerance: f64,
     },

@@ -6,13 +6,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use burn::module::{ModuleMapper, ModuleVisitor, Param, ParamId, Reparameterization};
 use burn::tensor::{DType, Device, Element, Gradients, Int, Tensor, TensorData};
 
+use super::dual::Dual;
+use super::example_norms::Capture;
 use super::network::{Forward, Network};
 use super::norm::host;
 use super::weight_norm::{Initialization, WeightNormalization};
 use crate::backend::{self, BackendError};
 use crate::objective::{
-    Batch, GroupMoments, Layout, Objective, ObjectiveError, Point, Predictions, Role, Scalar,
-    StatisticsMode,
+    Along, Batch, ExampleNorms, GroupMoments, Layout, Objective, ObjectiveError, Point,
+    Predictions, Role, Scalar, StatisticsMode, difference_step, example_norms_one_by_one,
 };
 use crate::rng::Stream;
 
@@ -101,6 +103,7 @@ pub struct BurnObjective<M> {
     layout: Layout,
     pub(super) foreign: Vec<Foreign>,
     batch_normalized: bool,
+    reparameterized: bool,
 }
 
 impl<M: Network> BurnObjective<M> {
@@ -145,6 +148,7 @@ impl<M: Network> BurnObjective<M> {
             layout,
             foreign: inspector.foreign,
             batch_normalized: inspector.batch_normalized,
+            reparameterized: inspector.reparameterized,
         })
     }
 
@@ -153,14 +157,14 @@ impl<M: Network> BurnObjective<M> {
         &self.network
     }
 
-    fn check_length<F>(&self, parameters: &[F]) -> Result<(), ObjectiveError> {
-        if parameters.len() == self.layout.len() {
+    fn check_length<F>(&self, what: &str, vector: &[F]) -> Result<(), ObjectiveError> {
+        if vector.len() == self.layout.len() {
             return Ok(());
         }
         Err(ObjectiveError::Shape {
-            what: "parameter vector".to_owned(),
+            what: what.to_owned(),
             expected: self.layout.len().to_string(),
-            found: parameters.len().to_string(),
+            found: vector.len().to_string(),
         })
     }
 
@@ -209,6 +213,8 @@ struct Inspector {
     foreign: Vec<Foreign>,
     layer_fan_in: usize,
     batch_normalized: bool,
+    /// Some weight is a function of others that is not known here.
+    reparameterized: bool,
     refused: Option<ModelError>,
 }
 
@@ -235,6 +241,7 @@ impl ModuleVisitor for Inspector {
                     v.name.push_str("_v");
                 }
             }
+            "Reparameterization" => self.reparameterized = true,
             "Struct:BatchNorm" => self.refuse(
                 "BatchNorm",
                 "running statistics by thread",
@@ -333,6 +340,8 @@ enum By {
     Nothing,
     Parameters,
     Features,
+    /// The zeros that [`Capture`] adds to the outputs of layers.
+    Layers,
 }
 
 /// Puts the tensors of a point into a module, as autodiff leaves of its own where they are what
@@ -351,7 +360,7 @@ impl ModuleMapper for Fill<'_> {
         match self.by {
             By::Nothing => {}
             By::Parameters => tensor = tensor.autodiff().require_grad(),
-            By::Features => tensor = tensor.autodiff(),
+            By::Features | By::Layers => tensor = tensor.autodiff(),
         }
         Param::initialized(param.id, tensor)
     }
@@ -424,7 +433,7 @@ impl<M: Network, F: BurnScalar> Objective<F> for BurnObjective<M> {
         if !self.network.needs_data_initialization() {
             return Ok(());
         }
-        self.check_length(parameters)?;
+        self.check_length("parameter vector", parameters)?;
         let point = BurnPoint {
             objective: self,
             tensors: self.guard(|| self.tensors(parameters))?,
@@ -469,6 +478,10 @@ impl<M: Network, F: BurnScalar> Objective<F> for BurnObjective<M> {
         self.batch_normalized
     }
 
+    fn has_exact_products(&self) -> bool {
+        self.network.has_dual() && !self.reparameterized
+    }
+
     /// Half the shard, but at most 256 examples and at least 16, or as many as make 40 million
     /// floating-point operations at 6 a parameter and example. Two pieces keep two cores busy;
     /// pieces of 256 use a core as well as larger ones do, and smaller ones than these cost more
@@ -483,7 +496,7 @@ impl<M: Network, F: BurnScalar> Objective<F> for BurnObjective<M> {
     }
 
     fn at<'a>(&'a self, parameters: &[F]) -> Result<Box<dyn Point<F> + 'a>, ObjectiveError> {
-        self.check_length(parameters)?;
+        self.check_length("parameter vector", parameters)?;
         let tensors = self.guard(|| self.tensors(parameters))?;
         Ok(Box::new(BurnPoint {
             objective: self,
@@ -524,6 +537,7 @@ struct Pass {
     by: By,
     record: bool,
     initialize: bool,
+    capture: bool,
 }
 
 impl Default for Pass {
@@ -532,6 +546,7 @@ impl Default for Pass {
             by: By::Nothing,
             record: false,
             initialize: false,
+            capture: false,
         }
     }
 }
@@ -545,6 +560,14 @@ struct Passed<M> {
     labels: Tensor<1, Int>,
     moments: Vec<GroupMoments>,
     initialization: Initialization,
+    capture: Capture,
+}
+
+/// A batch on the device.
+struct Fed {
+    input: Tensor<2>,
+    labels: Tensor<1, Int>,
+    groups: Vec<usize>,
 }
 
 struct BurnPoint<'a, M> {
@@ -586,6 +609,24 @@ impl<M: Network> BurnPoint<'_, M> {
         Ok(())
     }
 
+    /// Puts a batch on the device, tracked as the pass asks.
+    fn feed<F: BurnScalar>(&self, batch: Batch<F>, by: By) -> Fed {
+        let device = if by == By::Nothing {
+            self.objective.device.clone()
+        } else {
+            self.objective.device.clone().autodiff()
+        };
+        let n = batch.len();
+        let width = batch.features.len() / n;
+        let data = TensorData::new(batch.features, [n, width]);
+        let labels: Vec<i32> = batch.labels.iter().map(|&l| l.cast_signed()).collect();
+        Fed {
+            input: Tensor::from_data(data, (&device, F::DTYPE)),
+            labels: Tensor::from_data(TensorData::new(labels, [n]), &device),
+            groups: batch.groups,
+        }
+    }
+
     /// Runs the network.
     fn forward<F: BurnScalar>(
         &self,
@@ -593,41 +634,126 @@ impl<M: Network> BurnPoint<'_, M> {
         mode: StatisticsMode<'_>,
         what: Pass,
     ) -> Passed<M> {
-        let objective = self.objective;
         let network = self.network(what.by);
-        let device = if what.by == By::Nothing {
-            objective.device.clone()
-        } else {
-            objective.device.clone().autodiff()
-        };
-        let n = batch.len();
-        let width = batch.features.len() / n;
-        let data = TensorData::new(batch.features, [n, width]);
-        let mut input = Tensor::<2>::from_data(data, (&device, F::DTYPE));
+        let mut fed = self.feed(batch, what.by);
         let mut features = None;
         if what.by == By::Features {
-            input = input.require_grad();
-            features = Some(input.clone());
+            fed.input = fed.input.require_grad();
+            features = Some(fed.input.clone());
         }
-        let labels: Vec<i32> = batch.labels.iter().map(|&l| l.cast_signed()).collect();
-        let labels = Tensor::<1, Int>::from_data(TensorData::new(labels, [n]), &device);
         let mut pass = Forward {
-            example_shape: &objective.example_shape,
-            groups: &batch.groups,
+            example_shape: &self.objective.example_shape,
+            groups: &fed.groups,
             mode,
             next_layer: 0,
             record: what.record.then(Vec::new),
             initialization: what.initialize.then(Initialization::default),
+            capture: what.capture.then(Capture::default),
         };
-        let outputs = network.forward(input, &mut pass);
+        let outputs = network.forward(fed.input, &mut pass);
         Passed {
             network,
             features,
             outputs,
-            labels,
+            labels: fed.labels,
             moments: pass.record.unwrap_or_default(),
             initialization: pass.initialization.unwrap_or_default(),
+            capture: pass.capture.unwrap_or_default(),
         }
+    }
+
+    /// Writes `weight` times the gradient of a scalar, made from the parameters of `network`.
+    fn collect<F: BurnScalar>(&self, network: &M, of: &Tensor<1>, weight: F, output: &mut [F]) {
+        if !of.is_tracked() {
+            output.fill(F::ZERO);
+            return;
+        }
+        network.visit(&mut Collect {
+            gradients: of.backward(),
+            layout: &self.objective.layout,
+            next: 0,
+            weight,
+            output,
+        });
+    }
+
+    /// Writes `weight` J' u: J the derivative of the outputs by the parameters of `network`.
+    fn pull<F: BurnScalar>(
+        &self,
+        network: &M,
+        outputs: Tensor<2>,
+        u: Tensor<2>,
+        weight: F,
+        product: &mut [F],
+    ) {
+        let along = (outputs * u.autodiff()).sum();
+        self.collect(network, &along, weight, product);
+    }
+
+    /// H_z t of the sum of losses, for constant tensors.
+    fn curve<F: BurnScalar>(
+        &self,
+        network: &M,
+        outputs: Tensor<2>,
+        tangent: Tensor<2>,
+        labels: Tensor<1, Int>,
+    ) -> Tensor<2> {
+        let slope = |at: Tensor<2>, of: &dyn Fn(Tensor<2>) -> Option<Tensor<1>>| {
+            let leaf = at.autodiff().require_grad();
+            of(leaf.clone())
+                .filter(Tensor::is_tracked)
+                .and_then(|value| leaf.grad(&value.sum().backward()))
+                .unwrap_or_else(|| leaf.inner().zeros_like())
+        };
+        if self.objective.network.has_dual() {
+            let tangent = tangent.autodiff();
+            return slope(outputs, &|z| {
+                let dual = Dual::new(z, tangent.clone());
+                network.losses_dual(dual, labels.clone()).tangent
+            });
+        }
+        // Rows are moved by the same length: the losses of examples do not depend on each other.
+        let lengths = tangent.clone().powi_scalar(2).sum_dim(1).sqrt();
+        let still = lengths.clone().equal_elem(0);
+        let step = difference_step(&host_values::<F>(outputs.clone()));
+        let shift = lengths.mask_fill(still, 1).recip().mul_scalar(step);
+        let moved = tangent * shift.clone();
+        let losses = |z| Some(network.losses(z, labels.clone()));
+        let ahead = slope(outputs.clone() + moved.clone(), &losses);
+        let behind = slope(outputs - moved, &losses);
+        (ahead - behind) / shift.mul_scalar(2)
+    }
+
+    /// Nothing where some parameter is used otherwise than in the layers that the pass knows.
+    fn example_norms_in_one_pass<F: BurnScalar>(
+        &self,
+        batch: Batch<F>,
+        mode: StatisticsMode<'_>,
+    ) -> Result<Option<ExampleNorms>, ObjectiveError> {
+        let mut ids = Ids::default();
+        self.objective.network.visit(&mut ids);
+        self.objective.guard(|| {
+            let what = Pass {
+                by: By::Layers,
+                capture: true,
+                ..Pass::default()
+            };
+            let passed = self.forward(batch, mode, what);
+            let losses = passed.network.losses(passed.outputs, passed.labels);
+            let values = host(losses.clone());
+            let sum = losses.sum();
+            if !sum.is_tracked() {
+                return None;
+            }
+            let mut squares = passed.capture.squares(sum.backward())?;
+            let parameters = ids.0.iter().map(|id| {
+                let own = squares.iter_mut().find(|(known, _)| known == id);
+                own.map(|(_, squares)| std::mem::take(squares))
+            });
+            let parameters = parameters.collect::<Option<Vec<_>>>()?;
+            let layout = &self.objective.layout;
+            Some(ExampleNorms::by_layer(layout, values, parameters, true))
+        })
     }
 
     fn differentiate<F: BurnScalar>(
@@ -647,14 +773,7 @@ impl<M: Network> BurnPoint<'_, M> {
             };
             let passed = self.forward(batch, mode, what);
             let loss = passed.network.losses(passed.outputs, passed.labels).mean();
-            let gradients = loss.backward();
-            passed.network.visit(&mut Collect {
-                gradients,
-                layout: &self.objective.layout,
-                next: 0,
-                weight,
-                output: gradient,
-            });
+            self.collect(&passed.network, &loss, weight, gradient);
             (loss.into_scalar::<F>().to_f64(), passed.moments)
         })
     }
@@ -736,6 +855,224 @@ impl<M: Network, F: BurnScalar> Point<F> for BurnPoint<'_, M> {
             };
             self.forward(batch, StatisticsMode::Batch, what).moments
         })
+    }
+
+    fn along<'a>(&'a self, direction: &[F]) -> Result<Box<dyn Along<F> + 'a>, ObjectiveError> {
+        if !Objective::<F>::has_exact_products(self.objective) {
+            return Err(ObjectiveError::NoExactProducts);
+        }
+        self.objective.check_length("direction", direction)?;
+        let tensors = self.objective.guard(|| self.objective.tensors(direction))?;
+        Ok(Box::new(BurnAlong {
+            point: self,
+            direction: tensors,
+        }))
+    }
+
+    fn outputs(&self, batch: Batch<F>, mode: StatisticsMode<'_>) -> Result<Vec<F>, ObjectiveError> {
+        self.check(&batch, mode)?;
+        self.objective
+            .guard(|| host_values(self.forward(batch, mode, Pass::default()).outputs))
+    }
+
+    fn pull_back(
+        &self,
+        batch: Batch<F>,
+        mode: StatisticsMode<'_>,
+        tangent: &[F],
+        weight: F,
+        product: &mut [F],
+    ) -> Result<(), ObjectiveError> {
+        self.check(&batch, mode)?;
+        let n = batch.len();
+        let wrong = self.objective.guard(|| {
+            let what = Pass {
+                by: By::Parameters,
+                ..Pass::default()
+            };
+            let passed = self.forward(batch, mode, what);
+            let shape = passed.outputs.dims();
+            if shape[0] * shape[1] != tangent.len() {
+                return Some(shape);
+            }
+            let data = TensorData::new(tangent.to_vec(), shape);
+            let tangent = Tensor::from_data(data, (&self.objective.device, F::DTYPE));
+            let outputs = passed.outputs;
+            let u = self.curve::<F>(
+                &passed.network,
+                outputs.clone().inner(),
+                tangent,
+                passed.labels,
+            );
+            self.pull(&passed.network, outputs, u, weight / count(n), product);
+            None
+        })?;
+        match wrong {
+            None => Ok(()),
+            Some([rows, columns]) => Err(ObjectiveError::Shape {
+                what: "tangent of the outputs".to_owned(),
+                expected: format!("{rows} examples x {columns}"),
+                found: tangent.len().to_string(),
+            }),
+        }
+    }
+
+    /// In one pass where all parameters belong to layers that the pass knows; otherwise by one
+    /// gradient an example. A layer's weight that is also used elsewhere would deceive the pass, so
+    /// the first example is looked at both ways.
+    fn example_norms(
+        &self,
+        batch: Batch<F>,
+        mode: StatisticsMode<'_>,
+    ) -> Result<ExampleNorms, ObjectiveError> {
+        self.check(&batch, mode)?;
+        if matches!(mode, StatisticsMode::Batch) && self.objective.batch_normalized {
+            return Err(ObjectiveError::BatchStatistics);
+        }
+        let layout = &self.objective.layout;
+        if let Some(norms) = self.example_norms_in_one_pass(batch.clone(), mode)? {
+            let slow = example_norms_one_by_one(self, layout, first(&batch), mode)?;
+            let agree = norms
+                .layers
+                .iter()
+                .zip(&slow.layers)
+                .all(|(fast, slow)| close::<F>(fast.squared_norms[0], slow.squared_norms[0]));
+            if agree {
+                return Ok(norms);
+            }
+        }
+        example_norms_one_by_one(self, layout, batch, mode)
+    }
+}
+
+/// Whether two numbers are the same up to rounding and to what sums of many terms lose; NaN is
+/// close to NaN.
+fn close<F: Scalar>(a: f64, b: f64) -> bool {
+    let tolerance = if F::BYTES == 4 { 1e-3 } else { 1e-8 };
+    (a - b).abs() <= tolerance * (a.abs() + b.abs()) || !(a.is_finite() && b.is_finite())
+}
+
+/// The first example of a batch.
+fn first<F: Scalar>(batch: &Batch<F>) -> Batch<F> {
+    let width = batch.features.len() / batch.len();
+    Batch {
+        features: batch.features[..width].to_vec(),
+        labels: batch.labels.iter().take(1).copied().collect(),
+        ids: vec![batch.ids[0]],
+        groups: vec![1],
+    }
+}
+
+/// A number of examples.
+fn count<F: Scalar>(examples: usize) -> F {
+    F::from_f64(examples as f64)
+}
+
+fn host_values<F: BurnScalar>(tensor: Tensor<2>) -> Vec<F> {
+    tensor.into_data().iter::<F>().collect()
+}
+
+/// A direction on the device.
+struct BurnAlong<'a, M> {
+    point: &'a BurnPoint<'a, M>,
+    direction: Vec<Tensor<1>>,
+}
+
+impl<M: Network> BurnAlong<'_, M> {
+    /// The network, its outputs with their derivative, and the labels.
+    fn forward<F: BurnScalar>(
+        &self,
+        batch: Batch<F>,
+        mode: StatisticsMode<'_>,
+    ) -> Option<(M, Dual<2>, Tensor<1, Int>)> {
+        let objective = self.point.objective;
+        let network = self.point.network(By::Parameters);
+        let direction = objective.network.clone().map(&mut Fill {
+            tensors: &self.direction,
+            next: 0,
+            by: By::Layers,
+        });
+        let fed = self.point.feed(batch, By::Parameters);
+        let mut pass = Forward {
+            example_shape: &objective.example_shape,
+            groups: &fed.groups,
+            mode,
+            next_layer: 0,
+            record: None,
+            initialization: None,
+            capture: None,
+        };
+        let outputs = network.forward_dual(&direction, fed.input, &mut pass)?;
+        Some((network, outputs, fed.labels))
+    }
+
+    /// That the dual losses are those of the network, found out on the outputs of a batch.
+    fn check_losses(
+        network: &M,
+        outputs: &Tensor<2>,
+        labels: &Tensor<1, Int>,
+    ) -> Result<(), ObjectiveError> {
+        let mean = |losses: Vec<f64>| losses.iter().sum::<f64>() / losses.len() as f64;
+        let (outputs, labels) = (outputs.clone().inner(), labels.clone().inner());
+        let own = mean(host(network.losses(outputs.clone(), labels.clone())));
+        let dual = network.losses_dual(Dual::constant(outputs), labels);
+        let dual = mean(host(dual.value));
+        if close::<f32>(own, dual) {
+            Ok(())
+        } else {
+            Err(ObjectiveError::DualLosses { dual, own })
+        }
+    }
+}
+
+impl<M: Network, F: BurnScalar> Along<F> for BurnAlong<'_, M> {
+    fn hessian_product(
+        &self,
+        batch: Batch<F>,
+        mode: StatisticsMode<'_>,
+        weight: F,
+        product: &mut [F],
+    ) -> Result<(), ObjectiveError> {
+        self.point.check(&batch, mode)?;
+        self.point.objective.guard(|| {
+            let (network, outputs, labels) = self
+                .forward(batch, mode)
+                .ok_or(ObjectiveError::NoExactProducts)?;
+            Self::check_losses(&network, &outputs.value, &labels)?;
+            match network.losses_dual(outputs, labels).tangent {
+                None => product.fill(F::ZERO),
+                Some(rate) => self.point.collect(&network, &rate.mean(), weight, product),
+            }
+            Ok(())
+        })?
+    }
+
+    fn gauss_newton_product(
+        &self,
+        batch: Batch<F>,
+        mode: StatisticsMode<'_>,
+        weight: F,
+        product: &mut [F],
+    ) -> Result<(), ObjectiveError> {
+        self.point.check(&batch, mode)?;
+        let n = batch.len();
+        self.point.objective.guard(|| {
+            let (network, outputs, labels) = self
+                .forward(batch, mode)
+                .ok_or(ObjectiveError::NoExactProducts)?;
+            Self::check_losses(&network, &outputs.value, &labels)?;
+            let Some(tangent) = outputs.tangent else {
+                product.fill(F::ZERO);
+                return Ok(());
+            };
+            let constant = outputs.value.clone().inner();
+            let u = self
+                .point
+                .curve::<F>(&network, constant, tangent.inner(), labels);
+            self.point
+                .pull(&network, outputs.value, u, weight / count(n), product);
+            Ok(())
+        })?
     }
 }
 

@@ -3,11 +3,10 @@
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
-use burn::tensor::activation::relu;
-use burn::tensor::module::max_pool2d;
 use burn::tensor::ops::MaxPoolOptions;
 use burn::tensor::{Device, Tensor};
 
+use super::dual::Dual;
 use super::network::{Forward, Network, data_dependent, default_initialization, initial_direction};
 use super::{ModelError, Normalizer, weight_normalized};
 use crate::config::Normalization;
@@ -77,31 +76,47 @@ impl SimpleCnn {
     fn normalize<const D: usize>(
         &self,
         index: usize,
-        hidden: Tensor<D>,
+        direction: Option<&Self>,
+        hidden: Dual<D>,
         pass: &mut Forward<'_>,
-    ) -> Tensor<D> {
+    ) -> Dual<D> {
         match self.norms.get(index) {
             None => hidden,
-            Some(norm) => norm.forward(hidden, pass),
+            Some(norm) => norm.forward_dual(direction.map(|d| &d.norms[index]), hidden, pass),
         }
     }
-}
 
-fn pool(input: Tensor<4>) -> Tensor<4> {
-    max_pool2d(input, MaxPoolOptions::new([2, 2]))
+    fn run(&self, direction: Option<&Self>, input: Tensor<2>, pass: &mut Forward<'_>) -> Dual<2> {
+        let pool = |hidden: Dual<4>| hidden.max_pool(MaxPoolOptions::new([2, 2]));
+        // ReLU and max pooling commute; after pooling ReLU has a quarter of the work.
+        let image = Dual::constant(pass.image(input));
+        let hidden = pass.convolution_dual(&self.conv1, direction.map(|d| &d.conv1), image);
+        let hidden = pool(self.normalize(0, direction, hidden, pass)).relu();
+        let hidden = pass.convolution_dual(&self.conv2, direction.map(|d| &d.conv2), hidden);
+        let hidden = pool(self.normalize(1, direction, hidden, pass)).relu();
+        let flat = hidden.linear(|t| t.flatten(1, 3));
+        let hidden = pass.dense_dual(&self.dense1, direction.map(|d| &d.dense1), flat);
+        let hidden = self.normalize(2, direction, hidden, pass).relu();
+        pass.dense_dual(&self.dense2, direction.map(|d| &d.dense2), hidden)
+    }
 }
 
 impl Network for SimpleCnn {
     fn forward(&self, input: Tensor<2>, pass: &mut Forward<'_>) -> Tensor<2> {
-        // ReLU and max pooling commute; after pooling ReLU has a quarter of the work.
-        let image = pass.image(input);
-        let hidden = pass.convolution(&self.conv1, image);
-        let hidden = relu(pool(self.normalize(0, hidden, pass)));
-        let hidden = pass.convolution(&self.conv2, hidden);
-        let hidden = relu(pool(self.normalize(1, hidden, pass)));
-        let hidden = pass.dense(&self.dense1, hidden.flatten(1, 3));
-        let hidden = relu(self.normalize(2, hidden, pass));
-        pass.dense(&self.dense2, hidden)
+        self.run(None, input, pass).value
+    }
+
+    fn has_dual(&self) -> bool {
+        true
+    }
+
+    fn forward_dual(
+        &self,
+        direction: &Self,
+        input: Tensor<2>,
+        pass: &mut Forward<'_>,
+    ) -> Option<Dual<2>> {
+        Some(self.run(Some(direction), input, pass))
     }
 
     fn initialize(&self, parameter: &Parameter, fan_in: usize, stream: &mut Stream) -> Vec<f64> {

@@ -2,9 +2,9 @@
 
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
-use burn::tensor::activation::{relu, tanh};
 use burn::tensor::{Device, Tensor};
 
+use super::dual::Dual;
 use super::network::{Forward, Network, data_dependent, default_initialization, initial_direction};
 use super::{ModelError, Normalizer, weight_normalized};
 use crate::config::{Activation, Normalization};
@@ -27,8 +27,22 @@ impl SoftmaxRegression {
 }
 
 impl Network for SoftmaxRegression {
-    fn forward(&self, input: Tensor<2>, _pass: &mut Forward<'_>) -> Tensor<2> {
-        self.linear.forward(input)
+    fn forward(&self, input: Tensor<2>, pass: &mut Forward<'_>) -> Tensor<2> {
+        pass.dense(&self.linear, input)
+    }
+
+    fn has_dual(&self) -> bool {
+        true
+    }
+
+    fn forward_dual(
+        &self,
+        direction: &Self,
+        input: Tensor<2>,
+        pass: &mut Forward<'_>,
+    ) -> Option<Dual<2>> {
+        let input = Dual::constant(input);
+        Some(pass.dense_dual(&self.linear, Some(&direction.linear), input))
     }
 }
 
@@ -84,24 +98,41 @@ impl Mlp {
             _ => model,
         })
     }
+
+    fn run(&self, direction: Option<&Self>, input: Tensor<2>, pass: &mut Forward<'_>) -> Dual<2> {
+        let mut hidden = Dual::constant(input);
+        for (i, layer) in self.layers.iter().enumerate() {
+            if i > 0 {
+                if let Some(norm) = self.norms.get(i - 1) {
+                    hidden = norm.forward_dual(direction.map(|d| &d.norms[i - 1]), hidden, pass);
+                }
+                hidden = match self.activation {
+                    Activation::Relu => hidden.relu(),
+                    Activation::Tanh => hidden.tanh(),
+                };
+            }
+            hidden = pass.dense_dual(layer, direction.map(|d| &d.layers[i]), hidden);
+        }
+        hidden
+    }
 }
 
 impl Network for Mlp {
     fn forward(&self, input: Tensor<2>, pass: &mut Forward<'_>) -> Tensor<2> {
-        let mut hidden = input;
-        for (i, layer) in self.layers.iter().enumerate() {
-            if i > 0 {
-                if let Some(norm) = self.norms.get(i - 1) {
-                    hidden = norm.forward(hidden, pass);
-                }
-                hidden = match self.activation {
-                    Activation::Relu => relu(hidden),
-                    Activation::Tanh => tanh(hidden),
-                };
-            }
-            hidden = pass.dense(layer, hidden);
-        }
-        hidden
+        self.run(None, input, pass).value
+    }
+
+    fn has_dual(&self) -> bool {
+        true
+    }
+
+    fn forward_dual(
+        &self,
+        direction: &Self,
+        input: Tensor<2>,
+        pass: &mut Forward<'_>,
+    ) -> Option<Dual<2>> {
+        Some(self.run(Some(direction), input, pass))
     }
 
     fn initialize(&self, parameter: &Parameter, fan_in: usize, stream: &mut Stream) -> Vec<f64> {

@@ -6,6 +6,8 @@ use burn::nn::conv::Conv2d;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor};
 
+use super::dual::{self, Dual};
+use super::example_norms::Capture;
 use super::weight_norm::Initialization;
 use crate::config::Normalization;
 use crate::objective::{GroupMoments, Parameter, Role, StatisticsMode};
@@ -32,6 +34,45 @@ pub trait Network: Module + Sync + 'static {
             .gather(1, labels.unsqueeze_dim(1))
             .squeeze_dim(1)
             .neg()
+    }
+
+    /// Whether [`Network::forward_dual`] answers, so that products with the Hessian are exact.
+    /// Default: no; they are then differences of gradients.
+    fn has_dual(&self) -> bool {
+        false
+    }
+
+    /// [`Network::forward`], and the derivative of the outputs where each parameter moves at the
+    /// rate that `direction`, the same module, holds in its place. Default: `None`.
+    ///
+    /// To write a network once, write it over [`Dual`] with an optional direction, as batchlab's
+    /// own are: [`Forward::dense_dual`], [`Forward::convolution_dual`] and
+    /// [`Normalizer::forward_dual`](super::Normalizer::forward_dual) take one, and without it they
+    /// do what the forward pass does.
+    fn forward_dual(
+        &self,
+        direction: &Self,
+        input: Tensor<2>,
+        pass: &mut Forward<'_>,
+    ) -> Option<Dual<2>> {
+        let _ = (direction, input, pass);
+        None
+    }
+
+    /// [`Network::losses`], and their derivatives where the outputs move. Default: those of the
+    /// default losses, softmax(z) . z' - z'_label. A network that overrides `losses` and has
+    /// [`Network::forward_dual`] overrides this too; if it does not, products are refused.
+    fn losses_dual(&self, outputs: Dual<2>, labels: Tensor<1, Int>) -> Dual<1> {
+        let labels = labels.unsqueeze_dim(1);
+        let logarithms = log_softmax(outputs.value, 1);
+        let tangent = outputs.tangent.map(|tangent| {
+            let mean = (logarithms.clone().exp() * tangent.clone()).sum_dim(1);
+            (mean - tangent.gather(1, labels.clone())).squeeze_dim(1)
+        });
+        Dual {
+            value: logarithms.gather(1, labels).squeeze_dim(1).neg(),
+            tangent,
+        }
     }
 
     /// Initial values of one parameter, drawn from its own stream. Default: PyTorch's for dense
@@ -110,6 +151,7 @@ pub struct Forward<'a> {
     pub(super) next_layer: usize,
     pub(super) record: Option<Vec<GroupMoments>>,
     pub(super) initialization: Option<Initialization>,
+    pub(super) capture: Option<Capture>,
 }
 
 impl Forward<'_> {
@@ -131,18 +173,49 @@ impl Forward<'_> {
 
     /// `layer.forward(input)`. Where the pass is that of data-dependent initialization and the
     /// layer is weight-normalized, with the scale and bias that the input gives.
+    ///
+    /// Gradient norms of single examples come from one pass where all parameters belong to layers
+    /// that are called through [`Forward`] or [`Normalizer`](super::Normalizer).
     pub fn dense(&mut self, layer: &Linear, input: Tensor<2>) -> Tensor<2> {
-        match &mut self.initialization {
-            None => layer.forward(input),
-            Some(initialization) => initialization.dense(layer, input),
-        }
+        self.dense_dual(layer, None, Dual::constant(input)).value
     }
 
     /// `layer.forward(input)`, as [`Forward::dense`].
     pub fn convolution(&mut self, layer: &Conv2d, input: Tensor<4>) -> Tensor<4> {
-        match &mut self.initialization {
-            None => layer.forward(input),
-            Some(initialization) => initialization.convolution(layer, input),
+        self.convolution_dual(layer, None, Dual::constant(input))
+            .value
+    }
+
+    /// [`Forward::dense`] and its derivative, where input or parameters move; `direction` is the
+    /// layer in the place of `layer`.
+    pub fn dense_dual(
+        &mut self,
+        layer: &Linear,
+        direction: Option<&Linear>,
+        input: Dual<2>,
+    ) -> Dual<2> {
+        if let Some(initialization) = &mut self.initialization {
+            Dual::constant(initialization.dense(layer, input.value))
+        } else if let Some(capture) = &mut self.capture {
+            Dual::constant(capture.dense(layer, input.value))
+        } else {
+            dual::dense(layer, direction, input)
+        }
+    }
+
+    /// [`Forward::convolution`] and its derivative, as [`Forward::dense_dual`].
+    pub fn convolution_dual(
+        &mut self,
+        layer: &Conv2d,
+        direction: Option<&Conv2d>,
+        input: Dual<4>,
+    ) -> Dual<4> {
+        if let Some(initialization) = &mut self.initialization {
+            Dual::constant(initialization.convolution(layer, input.value))
+        } else if let Some(capture) = &mut self.capture {
+            Dual::constant(capture.convolution(layer, input.value))
+        } else {
+            dual::convolution(layer, direction, input)
         }
     }
 }

@@ -10,6 +10,8 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 
 use super::ModelError;
+use super::dual::{self, Dual};
+use super::example_norms::Capture;
 use super::network::Forward;
 use crate::config::Normalization;
 use crate::objective::{GroupMoments, StatisticsMode};
@@ -46,6 +48,18 @@ impl BatchNormalization {
 
     /// Normalizes `input`, [examples, channels, ...], as `pass` says.
     pub fn forward<const D: usize>(&self, input: Tensor<D>, pass: &mut Forward<'_>) -> Tensor<D> {
+        self.forward_dual(None, Dual::constant(input), pass).value
+    }
+
+    /// [`BatchNormalization::forward`] and its derivative, where input or parameters move;
+    /// `direction` is the layer in the place of this one. Statistics of the batch move with the
+    /// input, those given do not.
+    pub fn forward_dual<const D: usize>(
+        &self,
+        direction: Option<&Self>,
+        input: Dual<D>,
+        pass: &mut Forward<'_>,
+    ) -> Dual<D> {
         let layer = pass.next_layer;
         pass.next_layer += 1;
         let shape = input.shape();
@@ -54,32 +68,38 @@ impl BatchNormalization {
         let output = match pass.mode {
             StatisticsMode::Batch => {
                 let examples_first = input.reshape([examples, channels, positions]);
-                self.by_group(examples_first, pass)
+                self.by_group(direction, examples_first, pass)
             }
             StatisticsMode::Inference(statistics) => {
-                let (device, dtype) = (input.device(), input.dtype());
+                let (device, dtype) = (input.value.device(), input.value.dtype());
                 let of = |values: &[f64]| {
                     let data = TensorData::new(values.to_vec(), [1, 1, channels, 1]);
-                    Tensor::<4>::from_data(data.convert_dtype(dtype), (&device, dtype))
+                    let data = data.convert_dtype(dtype);
+                    Dual::constant(Tensor::<4>::from_data(data, (&device, dtype)))
                 };
                 let statistics = &statistics[layer];
                 let centered =
                     input.reshape([1, examples, channels, positions]) - of(&statistics.mean);
-                self.apply(centered, of(&statistics.variance))
+                self.apply(direction, centered, of(&statistics.variance), pass)
             }
         };
-        output.reshape(shape)
+        output.linear(|t| t.reshape(shape.clone()))
     }
 
     /// Normalizes [examples, channels, positions] by the groups of `pass`. Each run of groups of
     /// one size takes one pass, so that ghost batches with a larger last one take two.
-    fn by_group(&self, input: Tensor<3>, pass: &mut Forward<'_>) -> Tensor<4> {
+    fn by_group(
+        &self,
+        direction: Option<&Self>,
+        input: Dual<3>,
+        pass: &mut Forward<'_>,
+    ) -> Dual<4> {
         let [examples, channels, positions] = input.dims();
         let runs: Vec<&[usize]> = pass.groups.chunk_by(|a, b| a == b).collect();
         if let [run] = *runs {
             let grouped = input.reshape([run.len(), run[0], channels, positions]);
             return self
-                .normalize(grouped, pass)
+                .normalize(direction, grouped, pass)
                 .reshape([1, examples, channels, positions]);
         }
         let mut start = 0;
@@ -87,24 +107,29 @@ impl BatchNormalization {
             .into_iter()
             .map(|run| {
                 let length = run.len() * run[0];
-                let part = input.clone().narrow(0, start, length);
+                let part = input.clone().linear(|t| t.narrow(0, start, length));
                 start += length;
                 let grouped = part.reshape([run.len(), run[0], channels, positions]);
-                self.normalize(grouped, pass)
+                self.normalize(direction, grouped, pass)
                     .reshape([1, length, channels, positions])
             })
             .collect();
-        Tensor::cat(parts, 1)
+        Dual::cat(parts, 1)
     }
 
     /// Normalizes [groups, examples, channels, positions], each group on its own.
-    fn normalize(&self, input: Tensor<4>, pass: &mut Forward<'_>) -> Tensor<4> {
+    fn normalize(
+        &self,
+        direction: Option<&Self>,
+        input: Dual<4>,
+        pass: &mut Forward<'_>,
+    ) -> Dual<4> {
         let [groups, examples, channels, positions] = input.dims();
         let mean = input.clone().mean_dim(1).mean_dim(3);
         let centered = input - mean.clone();
-        let variance = centered.clone().powi_scalar(2).mean_dim(1).mean_dim(3);
+        let variance = centered.clone().square().mean_dim(1).mean_dim(3);
         if let Some(record) = &mut pass.record {
-            let (means, variances) = (host(mean), host(variance.clone()));
+            let (means, variances) = (host(mean.value), host(variance.value.clone()));
             for group in 0..groups {
                 let own = group * channels..(group + 1) * channels;
                 record.push(GroupMoments {
@@ -116,16 +141,48 @@ impl BatchNormalization {
                 });
             }
         }
-        self.apply(centered, variance)
+        self.apply(direction, centered, variance, pass)
     }
 
     /// Scale and shift of [groups, examples, channels, positions], whose mean is 0 already;
     /// `variance` broadcasts over it.
-    fn apply(&self, centered: Tensor<4>, variance: Tensor<4>) -> Tensor<4> {
-        let weight = self.weight.val();
+    fn apply(
+        &self,
+        direction: Option<&Self>,
+        centered: Dual<4>,
+        variance: Dual<4>,
+        pass: &mut Forward<'_>,
+    ) -> Dual<4> {
+        let weight = dual::parameter(&self.weight, direction.map(|d| &d.weight));
+        let bias = dual::parameter(&self.bias, direction.map(|d| &d.bias));
+        let deviation = variance.add_scalar(self.epsilon).sqrt();
         let shape = [1, 1, weight.dims()[0], 1];
-        let scale = weight.reshape(shape) / variance.add_scalar(self.epsilon).sqrt();
-        centered * scale + self.bias.val().reshape(shape)
+        let input = pass
+            .capture
+            .as_ref()
+            .map(|_| centered.value.clone() / deviation.value.clone());
+        let scale = weight.reshape(shape) / deviation;
+        let output = centered * scale + bias.reshape(shape);
+        captured(output, input, (&self.weight, &self.bias), &mut pass.capture)
+    }
+}
+
+/// The output of a normalization layer, its scale and shift noted where the pass takes the
+/// gradient norms of single examples.
+fn captured(
+    output: Dual<4>,
+    normalized: Option<Tensor<4>>,
+    (scale, shift): (&Param<Tensor<1>>, &Param<Tensor<1>>),
+    capture: &mut Option<Capture>,
+) -> Dual<4> {
+    match (capture, normalized) {
+        (Some(capture), Some(normalized)) => Dual::constant(capture.normalization(
+            (scale.id, shift.id),
+            normalized,
+            scale.val().dims()[0],
+            output.value,
+        )),
+        _ => output,
     }
 }
 
@@ -173,6 +230,26 @@ impl GroupNormalization {
 
     /// Normalizes `input`, [examples, channels, ...].
     pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
+        self.run(None, Dual::constant(input), &mut None).value
+    }
+
+    /// [`GroupNormalization::forward`] and its derivative, where input or parameters move;
+    /// `direction` is the layer in the place of this one.
+    pub fn forward_dual<const D: usize>(
+        &self,
+        direction: Option<&Self>,
+        input: Dual<D>,
+        pass: &mut Forward<'_>,
+    ) -> Dual<D> {
+        self.run(direction, input, &mut pass.capture)
+    }
+
+    fn run<const D: usize>(
+        &self,
+        direction: Option<&Self>,
+        input: Dual<D>,
+        capture: &mut Option<Capture>,
+    ) -> Dual<D> {
         let shape = input.shape();
         let (examples, channels) = (shape[0], shape[1]);
         let (groups, members) = (self.groups, channels / self.groups);
@@ -180,16 +257,22 @@ impl GroupNormalization {
         let rows = input.reshape([examples, groups, members * positions]);
         let mean = rows.clone().mean_dim(2);
         let centered = rows - mean;
-        let variance = centered.clone().powi_scalar(2).mean_dim(2);
+        let variance = centered.clone().square().mean_dim(2);
         let deviation = variance
             .add_scalar(self.epsilon)
             .sqrt()
             .reshape([examples, groups, 1, 1]);
-        let by_channel = |values: Tensor<1>| values.reshape([1, groups, members, 1]);
-        let scale = by_channel(self.weight.val()) / deviation;
-        let output = centered.reshape([examples, groups, members, positions]) * scale
-            + by_channel(self.bias.val());
-        output.reshape(shape)
+        let centered = centered.reshape([examples, groups, members, positions]);
+        let normalized = capture
+            .as_ref()
+            .map(|_| centered.value.clone() / deviation.value.clone());
+        let weight = dual::parameter(&self.weight, direction.map(|d| &d.weight));
+        let bias = dual::parameter(&self.bias, direction.map(|d| &d.bias));
+        let by_channel = [1, groups, members, 1];
+        let scale = weight.reshape(by_channel) / deviation;
+        let output = centered * scale + bias.reshape(by_channel);
+        let output = captured(output, normalized, (&self.weight, &self.bias), capture);
+        output.linear(|t| t.reshape(shape.clone()))
     }
 }
 
@@ -232,9 +315,26 @@ impl Normalizer {
 
     /// Normalizes `input`, [examples, channels, ...].
     pub fn forward<const D: usize>(&self, input: Tensor<D>, pass: &mut Forward<'_>) -> Tensor<D> {
-        match self {
-            Self::Batch(layer) => layer.forward(input, pass),
-            Self::Group(layer) => layer.forward(input),
+        self.forward_dual(None, Dual::constant(input), pass).value
+    }
+
+    /// [`Normalizer::forward`] and its derivative, where input or parameters move; `direction` is
+    /// the layer in the place of this one, of the same kind.
+    pub fn forward_dual<const D: usize>(
+        &self,
+        direction: Option<&Self>,
+        input: Dual<D>,
+        pass: &mut Forward<'_>,
+    ) -> Dual<D> {
+        match (self, direction) {
+            (Self::Batch(layer), Some(Self::Batch(direction))) => {
+                layer.forward_dual(Some(direction), input, pass)
+            }
+            (Self::Group(layer), Some(Self::Group(direction))) => {
+                layer.forward_dual(Some(direction), input, pass)
+            }
+            (Self::Batch(layer), _) => layer.forward_dual(None, input, pass),
+            (Self::Group(layer), _) => layer.forward_dual(None, input, pass),
         }
     }
 }

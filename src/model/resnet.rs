@@ -3,9 +3,9 @@
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
-use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 
+use super::dual::Dual;
 use super::network::{Forward, Network, data_dependent, default_initialization, initial_direction};
 use super::{ModelError, Normalizer, weight_normalized};
 use crate::config::Normalization;
@@ -84,35 +84,45 @@ impl Maker<'_> {
     }
 }
 
-/// A convolution and what follows it.
+/// A convolution and what follows it; each with the layer in its place in the direction.
 fn normalized(
-    convolution: &Conv2d,
+    convolution: (&Conv2d, Option<&Conv2d>),
     norm: Option<&Normalizer>,
-    input: Tensor<4>,
+    norm_direction: Option<&Normalizer>,
+    input: Dual<4>,
     pass: &mut Forward<'_>,
-) -> Tensor<4> {
-    let hidden = pass.convolution(convolution, input);
+) -> Dual<4> {
+    let hidden = pass.convolution_dual(convolution.0, convolution.1, input);
     match norm {
         None => hidden,
-        Some(norm) => norm.forward(hidden, pass),
+        Some(norm) => norm.forward_dual(norm_direction, hidden, pass),
     }
 }
 
 impl BasicBlock {
-    fn forward(&self, input: Tensor<4>, pass: &mut Forward<'_>) -> Tensor<4> {
-        let hidden = relu(normalized(
-            &self.conv1,
+    fn run(&self, direction: Option<&Self>, input: Dual<4>, pass: &mut Forward<'_>) -> Dual<4> {
+        let hidden = normalized(
+            (&self.conv1, direction.map(|d| &d.conv1)),
             self.bn1.as_ref(),
+            direction.and_then(|d| d.bn1.as_ref()),
             input.clone(),
             pass,
-        ));
-        let hidden = normalized(&self.conv2, self.bn2.as_ref(), hidden, pass);
+        )
+        .relu();
+        let hidden = normalized(
+            (&self.conv2, direction.map(|d| &d.conv2)),
+            self.bn2.as_ref(),
+            direction.and_then(|d| d.bn2.as_ref()),
+            hidden,
+            pass,
+        );
+        let target = hidden.dims();
         let shortcut = if self.stride == 1 {
             input
         } else {
-            shortcut(input, hidden.dims())
+            input.linear(|t| shortcut(t, target))
         };
-        relu(hidden + shortcut)
+        (hidden + shortcut).relu()
     }
 }
 
@@ -176,17 +186,47 @@ impl CifarResnet {
             _ => model,
         })
     }
+
+    fn run(&self, direction: Option<&Self>, input: Tensor<2>, pass: &mut Forward<'_>) -> Dual<2> {
+        let image = Dual::constant(pass.image(input));
+        let mut hidden = normalized(
+            (&self.conv1, direction.map(|d| &d.conv1)),
+            self.bn1.as_ref(),
+            direction.and_then(|d| d.bn1.as_ref()),
+            image,
+            pass,
+        )
+        .relu();
+        for (i, stage) in self.stages().into_iter().enumerate() {
+            for (j, block) in stage.iter().enumerate() {
+                hidden = block.run(direction.map(|d| &d.stages()[i][j]), hidden, pass);
+            }
+        }
+        let pooled = hidden.linear(|t| t.mean_dim(3).mean_dim(2).flatten(1, 3));
+        pass.dense_dual(&self.linear, direction.map(|d| &d.linear), pooled)
+    }
+
+    fn stages(&self) -> [&[BasicBlock]; 3] {
+        [&self.layer1, &self.layer2, &self.layer3]
+    }
 }
 
 impl Network for CifarResnet {
     fn forward(&self, input: Tensor<2>, pass: &mut Forward<'_>) -> Tensor<2> {
-        let image = pass.image(input);
-        let mut hidden = relu(normalized(&self.conv1, self.bn1.as_ref(), image, pass));
-        for block in self.layer1.iter().chain(&self.layer2).chain(&self.layer3) {
-            hidden = block.forward(hidden, pass);
-        }
-        let pooled = hidden.mean_dim(3).mean_dim(2).flatten(1, 3);
-        pass.dense(&self.linear, pooled)
+        self.run(None, input, pass).value
+    }
+
+    fn has_dual(&self) -> bool {
+        true
+    }
+
+    fn forward_dual(
+        &self,
+        direction: &Self,
+        input: Tensor<2>,
+        pass: &mut Forward<'_>,
+    ) -> Option<Dual<2>> {
+        Some(self.run(Some(direction), input, pass))
     }
 
     /// Convolutions normal with variance 2/fan_in (He et al. 2015); the rest as by default.

@@ -12,12 +12,13 @@ use burn::nn::Linear;
 use burn::nn::conv::Conv2d;
 use burn::tensor::{Device, Tensor};
 
+use super::dual::Dual;
 use super::norm::host;
 
 /// g of w = g v/|v|, attached to a parameter that holds v.
 #[derive(Module, Debug)]
 pub(super) struct WeightNormalization {
-    g: Param<Tensor<1>>,
+    pub(super) g: Param<Tensor<1>>,
 }
 
 /// The axis of a weight along which its output units lie: the last of a dense weight
@@ -26,28 +27,44 @@ fn output_axis<const D: usize>() -> usize {
     usize::from(D == 2)
 }
 
-/// v/|v|, the norm taken for each output unit.
-fn directions<const D: usize>(v: Tensor<D>) -> Tensor<D> {
-    let squares = v.clone().powi_scalar(2);
-    let sums: Tensor<D> = if D == 2 {
-        squares.sum_dim(0)
+/// |v| of each output unit, in the shape that broadcasts over v.
+pub(super) fn lengths<const D: usize>(v: Dual<D>) -> Dual<D> {
+    let squares = v.square();
+    let sums: Dual<D> = if D == 2 {
+        squares.linear(|t| t.sum_dim(0))
     } else {
-        let outputs = v.dims()[0];
-        let rest = v.shape().num_elements() / outputs;
+        let outputs = squares.dims()[0];
+        let rest = squares.shape().num_elements() / outputs;
         let mut shape = [1; D];
         shape[0] = outputs;
-        squares.reshape([outputs, rest]).sum_dim(1).reshape(shape)
+        squares
+            .reshape([outputs, rest])
+            .linear(|t| t.sum_dim(1))
+            .reshape(shape)
     };
-    v / sums.sqrt()
+    sums.sqrt()
+}
+
+/// v/|v|, the norm taken for each output unit.
+pub(super) fn directions<const D: usize>(v: Dual<D>) -> Dual<D> {
+    let lengths = lengths(v.clone());
+    v / lengths
+}
+
+impl WeightNormalization {
+    /// w = g v/|v|.
+    pub(super) fn weight<const D: usize>(v: Dual<D>, g: Dual<1>) -> Dual<D> {
+        let mut shape = [1; D];
+        shape[output_axis::<D>()] = v.dims()[output_axis::<D>()];
+        directions(v) * g.reshape(shape)
+    }
 }
 
 impl Reparameterization for WeightNormalization {
     const NAME: &'static str = "weight_normalization";
 
     fn apply<const D: usize>(&self, base: Tensor<D>) -> Tensor<D> {
-        let mut shape = [1; D];
-        shape[output_axis::<D>()] = base.dims()[output_axis::<D>()];
-        directions(base) * self.g.val().reshape(shape)
+        Self::weight(Dual::constant(base), Dual::constant(self.g.val())).value
     }
 }
 
@@ -141,7 +158,7 @@ impl Initialization {
             return layer.forward(input);
         };
         let mut bare = layer.clone();
-        bare.weight = Param::from_tensor(directions(layer.weight.base()));
+        bare.weight = Param::from_tensor(directions(Dual::constant(layer.weight.base())).value);
         bare.bias = None;
         let output = bare.forward(input);
         let [examples, units] = output.dims();
@@ -159,7 +176,7 @@ impl Initialization {
             return layer.forward(input);
         };
         let mut bare = layer.clone();
-        bare.weight = Param::from_tensor(directions(layer.weight.base()));
+        bare.weight = Param::from_tensor(directions(Dual::constant(layer.weight.base())).value);
         bare.bias = None;
         let output = bare.forward(input);
         let [examples, channels, height, width] = output.dims();

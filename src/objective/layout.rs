@@ -24,6 +24,15 @@ pub struct Layout {
     pub parameters: Vec<Parameter>,
 }
 
+impl Parameter {
+    /// The layer it belongs to: its name without the last part, `layers.0` of `layers.0.weight`. A
+    /// name of one part is a layer of its own.
+    pub fn layer(&self) -> &str {
+        let parts = self.name.rsplit_once('.');
+        parts.map_or(&self.name, |(layer, _)| layer)
+    }
+}
+
 impl Layout {
     /// Appends a parameter behind the last one.
     pub fn push(&mut self, name: impl Into<String>, shape: &[usize], role: Role) {

@@ -4,10 +4,17 @@
 //! parameters as a flat vector with a [`Layout`] and reach a model only through [`Objective`].
 //! Closed-form objectives live here; those made from burn modules live in `model`.
 
+mod along;
+mod differences;
+mod examples;
 mod layout;
 mod quadratic;
 mod scalar;
 
+pub use along::{Along, ExampleNorms, LayerNorms, example_norms_one_by_one};
+pub use differences::Differences;
+pub use examples::{Scores, population_statistics_at, scores_at};
+pub(crate) use differences::difference_step;
 pub use layout::{Layout, Parameter, Role};
 pub use quadratic::NoisyQuadratic;
 pub use scalar::Scalar;
@@ -99,6 +106,43 @@ pub enum ObjectiveError {
          hint: use a neural network as model, or no adversarial examples"
     )]
     NoInputGradient,
+    /// Exact products were asked of an objective that has none.
+    #[error(
+        "this objective has no exact products with its Hessian\n\
+         hint: take differences of gradients, or give the network `forward_dual` and `has_dual`"
+    )]
+    NoExactProducts,
+    /// Outputs were asked of an objective without any.
+    #[error(
+        "this objective has no outputs that its loss is a function of, which Gauss-Newton \
+         products need\n\
+         hint: use a neural network as model, or products with the Hessian"
+    )]
+    NoOutputs,
+    /// Gradient norms of single examples were asked of an objective that has no answer of its own.
+    #[error(
+        "this objective does not give the gradient norms of single examples\n\
+         hint: take one gradient an example with `example_norms_one_by_one`"
+    )]
+    NoExampleNorms,
+    /// With batch statistics the loss of an example is not a function of that example.
+    #[error(
+        "single examples have no gradients of their own where batch normalization uses the \
+         statistics of the batch\n\
+         hint: use inference statistics, or a model without batch normalization"
+    )]
+    BatchStatistics,
+    /// A network's losses and its dual losses differ.
+    #[error(
+        "the network's `losses_dual` gives a mean loss of {dual}, its `losses` one of {own}\n\
+         hint: a network that overrides `losses` overrides `losses_dual` too"
+    )]
+    DualLosses {
+        /// The mean of the dual losses.
+        dual: f64,
+        /// The mean of the losses.
+        own: f64,
+    },
     /// A unit of a layer has the same value for all examples: there is no scale that gives it
     /// variance 1.
     #[error(
@@ -175,6 +219,11 @@ pub trait Objective<F: Scalar>: Send + Sync {
         shard
     }
 
+    /// Whether points have [`Point::along`]: products with the Hessian without differences.
+    fn has_exact_products(&self) -> bool {
+        false
+    }
+
     /// The objective at these parameters. This copies the parameters once; the point is then
     /// shared by all workers.
     ///
@@ -249,6 +298,59 @@ pub trait Point<F: Scalar>: Send + Sync {
     fn moments(&self, batch: Batch<F>) -> Result<Vec<GroupMoments>, ObjectiveError> {
         let _ = batch;
         Ok(Vec::new())
+    }
+
+    /// Exact products with the matrices of this point along `direction`, which is copied once.
+    /// [`Differences`] are the other way to them.
+    ///
+    /// # Errors
+    /// If the objective has none ([`Objective::has_exact_products`]), or the direction does not
+    /// fit the layout.
+    fn along<'a>(&'a self, direction: &[F]) -> Result<Box<dyn Along<F> + 'a>, ObjectiveError> {
+        let _ = direction;
+        Err(ObjectiveError::NoExactProducts)
+    }
+
+    /// The outputs z that the loss of each example is a function of, such as logits: row-major,
+    /// one row an example.
+    ///
+    /// # Errors
+    /// As [`Point::gradient`], and if the objective has no outputs.
+    fn outputs(&self, batch: Batch<F>, mode: StatisticsMode<'_>) -> Result<Vec<F>, ObjectiveError> {
+        let _ = (batch, mode);
+        Err(ObjectiveError::NoOutputs)
+    }
+
+    /// Overwrites `product` with `weight`/n sum_i J_i' H_i t_i: J_i is the derivative of the
+    /// outputs of example i by the parameters, H_i the Hessian of its loss by those outputs, t_i
+    /// row i of `tangent`, shaped as [`Point::outputs`]. With t = J v it is the Gauss-Newton
+    /// product.
+    ///
+    /// # Errors
+    /// As [`Point::outputs`], and if `tangent` has another shape.
+    fn pull_back(
+        &self,
+        batch: Batch<F>,
+        mode: StatisticsMode<'_>,
+        tangent: &[F],
+        weight: F,
+        product: &mut [F],
+    ) -> Result<(), ObjectiveError> {
+        let _ = (batch, mode, tangent, weight, product);
+        Err(ObjectiveError::NoOutputs)
+    }
+
+    /// The squared norms of the gradients of single examples, by layer.
+    ///
+    /// # Errors
+    /// As [`Point::gradient`], and where the loss of an example depends on others.
+    fn example_norms(
+        &self,
+        batch: Batch<F>,
+        mode: StatisticsMode<'_>,
+    ) -> Result<ExampleNorms, ObjectiveError> {
+        let _ = (batch, mode);
+        Err(ObjectiveError::NoExampleNorms)
     }
 
     /// The exact expected loss, for an objective in closed form that needs no examples to know it.

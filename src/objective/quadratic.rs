@@ -1,7 +1,8 @@
 //! The noisy quadratic model in closed form.
 
 use super::{
-    Batch, Layout, Objective, ObjectiveError, Point, Predictions, Role, Scalar, StatisticsMode,
+    Along, Batch, ExampleNorms, Layout, Objective, ObjectiveError, Point, Predictions, Role,
+    Scalar, StatisticsMode, example_norms_one_by_one,
 };
 use crate::rng::Stream;
 
@@ -29,6 +30,17 @@ impl NoisyQuadratic {
             noise_seed,
         }
     }
+
+    fn check_length<F>(&self, what: &str, vector: &[F]) -> Result<(), ObjectiveError> {
+        if vector.len() == self.eigenvalues.len() {
+            return Ok(());
+        }
+        Err(ObjectiveError::Shape {
+            what: what.to_owned(),
+            expected: self.eigenvalues.len().to_string(),
+            found: vector.len().to_string(),
+        })
+    }
 }
 
 impl<F: Scalar> Objective<F> for NoisyQuadratic {
@@ -44,14 +56,12 @@ impl<F: Scalar> Objective<F> for NoisyQuadratic {
             .collect()
     }
 
+    fn has_exact_products(&self) -> bool {
+        true
+    }
+
     fn at<'a>(&'a self, parameters: &[F]) -> Result<Box<dyn Point<F> + 'a>, ObjectiveError> {
-        if parameters.len() != self.eigenvalues.len() {
-            return Err(ObjectiveError::Shape {
-                what: "parameter vector".to_owned(),
-                expected: self.eigenvalues.len().to_string(),
-                found: parameters.len().to_string(),
-            });
-        }
+        self.check_length("parameter vector", parameters)?;
         let theta = parameters.iter().map(|p| p.to_f64()).collect();
         Ok(Box::new(QuadraticPoint { model: self, theta }))
     }
@@ -129,8 +139,54 @@ impl<F: Scalar> Point<F> for QuadraticPoint<'_> {
         })
     }
 
+    fn along<'a>(&'a self, direction: &[F]) -> Result<Box<dyn Along<F> + 'a>, ObjectiveError> {
+        self.model.check_length("direction", direction)?;
+        let product = self.model.eigenvalues.iter().zip(direction);
+        Ok(Box::new(QuadraticAlong {
+            product: product.map(|(h, v)| h * v.to_f64()).collect(),
+        }))
+    }
+
+    fn example_norms(
+        &self,
+        batch: Batch<F>,
+        mode: StatisticsMode<'_>,
+    ) -> Result<ExampleNorms, ObjectiveError> {
+        example_norms_one_by_one(self, &self.model.layout, batch, mode)
+    }
+
     fn expected_loss(&self) -> Option<f64> {
         Some(self.expected())
+    }
+}
+
+/// diag(h) v, whatever the examples.
+struct QuadraticAlong {
+    product: Vec<f64>,
+}
+
+impl<F: Scalar> Along<F> for QuadraticAlong {
+    fn hessian_product(
+        &self,
+        _batch: Batch<F>,
+        _mode: StatisticsMode<'_>,
+        weight: F,
+        product: &mut [F],
+    ) -> Result<(), ObjectiveError> {
+        for (slot, value) in product.iter_mut().zip(&self.product) {
+            *slot = weight * F::from_f64(*value);
+        }
+        Ok(())
+    }
+
+    fn gauss_newton_product(
+        &self,
+        _batch: Batch<F>,
+        _mode: StatisticsMode<'_>,
+        _weight: F,
+        _product: &mut [F],
+    ) -> Result<(), ObjectiveError> {
+        Err(ObjectiveError::NoOutputs)
     }
 }
 

@@ -47,6 +47,15 @@ impl Axis {
 
     /// A logarithmic axis over positive values.
     pub(crate) fn log10(label: &str, values: &[f64]) -> Self {
+        Self::logarithmic(label, values, 2.6)
+    }
+
+    /// As [`Axis::log10`], with ticks between the powers of ten over up to four decades.
+    pub(crate) fn log10_fine(label: &str, values: &[f64]) -> Self {
+        Self::logarithmic(label, values, 4.0)
+    }
+
+    fn logarithmic(label: &str, values: &[f64], fine: f64) -> Self {
         let positive: Vec<f64> = values.iter().copied().filter(|v| *v > 0.0).collect();
         let (low, high) = range(&positive).unwrap_or((1.0, 10.0));
         let room = if high > low * 1.5 {
@@ -55,7 +64,7 @@ impl Axis {
             1.5
         };
         let (low, high) = (low / room, high * room);
-        let ticks = log10_ticks(low, high);
+        let ticks = log10_ticks(low, high, fine);
         Self {
             label: label.to_owned(),
             scale: Scale::Log10,
@@ -178,13 +187,13 @@ fn linear_ticks(low: f64, high: f64) -> Vec<(f64, String)> {
         .collect()
 }
 
-/// Powers of ten; with 2 and 5 times as well over less than two decades.
-fn log10_ticks(low: f64, high: f64) -> Vec<(f64, String)> {
+/// Powers of ten; with 2 and 5 times as well over fewer than `fine` decades.
+fn log10_ticks(low: f64, high: f64, fine: f64) -> Vec<(f64, String)> {
     let decades = (high / low).log10();
     if decades < 0.7 {
         return linear_ticks(low, high);
     }
-    let multiples: &[f64] = if decades < 2.6 {
+    let multiples: &[f64] = if decades < fine {
         &[1.0, 2.0, 5.0]
     } else {
         &[1.0]

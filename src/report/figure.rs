@@ -12,20 +12,20 @@ use super::palette::{Dash, GRID, INK, MUTED, Marker, Style};
 const WIDTH: f64 = 960.0;
 const MARGIN: f64 = 16.0;
 const TITLE: f64 = 17.0;
-const TEXT: f64 = 12.0;
-const TICK: f64 = 11.0;
+pub(crate) const TEXT: f64 = 12.0;
+pub(crate) const TICK: f64 = 11.0;
 const NOTE: f64 = 10.0;
 /// Space above a panel's plot, for the name of its vertical axis.
-const HEADING: f64 = 30.0;
+pub(crate) const HEADING: f64 = 30.0;
 /// Space below a panel's plot, for tick labels and the name of its horizontal axis.
 const FOOTING: f64 = 50.0;
 const LANE_ROW: f64 = 15.0;
 const LEGEND_ROW: f64 = 19.0;
 const MARKER: f64 = 3.9;
 
-/// A figure.
+/// A figure of plots of one kind.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Figure {
+pub(crate) struct Figure<P = Panel> {
     /// File name without its ending.
     pub(crate) name: String,
     pub(crate) title: String,
@@ -34,16 +34,37 @@ pub(crate) struct Figure {
     pub(crate) caption: String,
     /// Panels in a row.
     pub(crate) columns: usize,
-    pub(crate) panels: Vec<Panel>,
+    pub(crate) panels: Vec<P>,
     pub(crate) legend_title: String,
     pub(crate) legend: Vec<(Sample, String)>,
 }
 
-/// A figure and its SVG text.
+/// A figure as SVG text, with what the page says of it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Drawn {
-    pub(crate) figure: Figure,
+    pub(crate) name: String,
+    pub(crate) caption: String,
     pub(crate) svg: String,
+}
+
+/// What a figure is made of.
+pub(crate) trait Plot {
+    /// Height of the plot, with what stands between it and its horizontal axis.
+    fn height(&self) -> f64;
+
+    /// Draws heading, plot and axes into a cell of the figure.
+    fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<B>, cell: Frame)
+    -> Result<(), DrawError>;
+}
+
+/// A horizontal interval through a mark.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Across {
+    pub(crate) colour: RGBColor,
+    /// The place of the mark.
+    pub(crate) at: (f64, f64),
+    /// Ends of the interval.
+    pub(crate) span: (f64, f64),
 }
 
 /// What stands beside a label in the legend.
@@ -53,6 +74,8 @@ pub(crate) enum Sample {
     Series(Style),
     /// A line without markers.
     Line(Style),
+    /// A marker without a line.
+    Point(Style),
     /// A reference line.
     Reference(Dash),
     /// A hollow marker.
@@ -117,19 +140,19 @@ pub(crate) struct Mark {
 
 /// A rectangle of the figure.
 #[derive(Debug, Clone, Copy)]
-struct Frame {
-    left: f64,
-    top: f64,
-    width: f64,
-    height: f64,
+pub(crate) struct Frame {
+    pub(crate) left: f64,
+    pub(crate) top: f64,
+    pub(crate) width: f64,
+    pub(crate) height: f64,
 }
 
 impl Frame {
-    fn right(&self) -> f64 {
+    pub(crate) fn right(&self) -> f64 {
         self.left + self.width
     }
 
-    fn bottom(&self) -> f64 {
+    pub(crate) fn bottom(&self) -> f64 {
         self.top + self.height
     }
 
@@ -196,6 +219,29 @@ impl Frame {
         outline
     }
 
+    /// The part of an interval inside: a line with a cap where the interval ends, and none where the
+    /// frame cuts it.
+    fn draw_interval<B: DrawingBackend>(
+        &self,
+        canvas: &mut Canvas<B>,
+        ends: [(f64, f64); 2],
+        colour: RGBColor,
+        sideways: bool,
+    ) -> Result<(), DrawError> {
+        let Some((a, b)) = self.clip(ends[0], ends[1]) else {
+            return Ok(());
+        };
+        canvas.line(&[a, b], colour, 1.25, None)?;
+        for (drawn, end) in [(a, ends[0]), (b, ends[1])] {
+            if drawn == end {
+                let (dx, dy) = if sideways { (0.0, 3.0) } else { (3.0, 0.0) };
+                let cap = [(end.0 - dx, end.1 - dy), (end.0 + dx, end.1 + dy)];
+                canvas.line(&cap, colour, 1.25, None)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The parts of a line inside.
     fn clip_line(&self, points: &[(f64, f64)]) -> Vec<Vec<(f64, f64)>> {
         let mut pieces: Vec<Vec<(f64, f64)>> = Vec::new();
@@ -212,7 +258,7 @@ impl Frame {
     }
 }
 
-impl Figure {
+impl<P: Plot> Figure<P> {
     /// The figure as SVG text.
     pub(crate) fn svg(&self) -> Result<String, ReportError> {
         canvas::svg(WIDTH, self.height(), &self.title, |c| self.draw(c))
@@ -229,11 +275,8 @@ impl Figure {
     }
 
     fn row_heights(&self) -> Vec<f64> {
-        let row = |panels: &[Panel]| {
-            let tallest = panels
-                .iter()
-                .map(|p| p.height + p.lane.len() as f64 * LANE_ROW)
-                .fold(0.0, f64::max);
+        let row = |panels: &[P]| {
+            let tallest = panels.iter().map(Plot::height).fold(0.0, f64::max);
             HEADING + tallest + FOOTING
         };
         self.panels.chunks(self.columns).map(row).collect()
@@ -321,6 +364,9 @@ impl Figure {
                     let (colour, width) = style.stroke();
                     canvas.line(&ends, colour, width, style.dash)?;
                 }
+                Sample::Point(style) => {
+                    canvas.marker(style.marker, middle, MARKER, style.colour, false)?;
+                }
                 Sample::Reference(dash) => canvas.line(&ends, MUTED, 1.25, dash)?,
                 Sample::Hollow => canvas.marker(Marker::Circle, middle, MARKER, MUTED, true)?,
                 Sample::Cross => canvas.cross(middle, 3.5, MUTED)?,
@@ -332,11 +378,27 @@ impl Figure {
     }
 }
 
-impl Panel {
+impl Plot for Panel {
+    fn height(&self) -> f64 {
+        self.height + self.lane.len() as f64 * LANE_ROW
+    }
+
     fn draw<B: DrawingBackend>(
         &self,
         canvas: &mut Canvas<B>,
         cell: Frame,
+    ) -> Result<(), DrawError> {
+        self.draw_with(canvas, cell, &[])
+    }
+}
+
+impl Panel {
+    /// Draws the panel, with horizontal intervals below its marks.
+    pub(crate) fn draw_with<B: DrawingBackend>(
+        &self,
+        canvas: &mut Canvas<B>,
+        cell: Frame,
+        across: &[Across],
     ) -> Result<(), DrawError> {
         let labels = self
             .y
@@ -382,6 +444,13 @@ impl Panel {
         }
         for series in &self.series {
             series.draw_spans(canvas, plot, place, self.sideways)?;
+        }
+        for interval in across {
+            let (x, y) = interval.at;
+            if plot.holds(place(x, y)) {
+                let ends = [interval.span.0, interval.span.1].map(|x| place(x, y));
+                plot.draw_interval(canvas, ends, interval.colour, true)?;
+            }
         }
         for series in &self.series {
             series.draw_line(canvas, plot, place)?;
@@ -470,7 +539,7 @@ impl Panel {
             for (x, text) in &lane.marks {
                 let x = plot.left + self.x.position(*x) * plot.width;
                 let width = text_width(text, NOTE) + 12.0;
-                if nearest > width + 4.0 {
+                if !text.is_empty() && nearest > width + 4.0 {
                     let start = x - width / 2.0 + 4.0;
                     canvas.cross((start, y), 3.0, lane.colour)?;
                     canvas.text(text, (start + 6.0, y), NOTE, INK, Align::Left)?;
@@ -531,18 +600,7 @@ impl Series {
             if !plot.holds(place(mark.x, mark.y)) {
                 continue;
             }
-            let Some((a, b)) = plot.clip(ends[0], ends[1]) else {
-                continue;
-            };
-            canvas.line(&[a, b], self.style.colour, 1.25, None)?;
-            // A cap where the interval ends; none where the plot cuts it.
-            for (drawn, end) in [(a, ends[0]), (b, ends[1])] {
-                if drawn == end {
-                    let (dx, dy) = if sideways { (0.0, 3.0) } else { (3.0, 0.0) };
-                    let cap = [(end.0 - dx, end.1 - dy), (end.0 + dx, end.1 + dy)];
-                    canvas.line(&cap, self.style.colour, 1.25, None)?;
-                }
-            }
+            plot.draw_interval(canvas, ends, self.style.colour, sideways)?;
         }
         Ok(())
     }
@@ -571,7 +629,7 @@ impl Series {
 }
 
 /// A text, cut with an ellipsis where it is wider than the room.
-fn fitted(text: &str, size: f64, room: f64) -> String {
+pub(crate) fn fitted(text: &str, size: f64, room: f64) -> String {
     if text_width(text, size) <= room {
         return text.to_owned();
     }

@@ -8,15 +8,22 @@ mod canvas;
 mod course_figures;
 mod figure;
 mod gap_figures;
+mod map;
 mod page;
 mod palette;
 mod png;
+mod probe_figures;
+mod probe_noise;
+mod probe_surfaces;
+mod probe_tables;
+mod probe_words;
 
 use std::path::{Path, PathBuf};
 
-use crate::analysis::{Course, GapAnalysis};
+use crate::analysis::{Course, GapAnalysis, ProbeAnalysis};
 use crate::store::{self, StoreError};
-use figure::{Drawn, Figure};
+use figure::{Drawn, Figure, Plot};
+use probe_figures::Topic;
 
 /// Why a report could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -69,30 +76,87 @@ pub fn write(dir: &Path, analysis: &GapAnalysis) -> Result<ReportFiles, ReportEr
     let folder = dir.join("figures");
     store::create_folder(&folder)?;
     let mut files = Vec::new();
-    let mut draw = |figure: Figure| -> Result<Drawn, ReportError> {
-        let svg = figure.svg()?;
-        for (ending, bytes) in [("svg", svg.as_bytes()), ("png", figure.png()?.as_slice())] {
-            let path = folder.join(format!("{}.{ending}", figure.name));
-            store::write_if_changed(&path, bytes)?;
-            files.push(path);
-        }
-        Ok(Drawn { figure, svg })
-    };
     let figures = gap_figures::figures(analysis)
         .into_iter()
-        .map(&mut draw)
+        .map(|figure| draw(&folder, figure, &mut files))
         .collect::<Result<Vec<_>, _>>()?;
     let courses = course_figures::figures(analysis)
         .into_iter()
-        .map(|(rule, figure)| Ok((rule, draw(figure)?)))
+        .map(|(rule, figure)| Ok((rule, draw(&folder, figure, &mut files)?)))
         .collect::<Result<Vec<_>, ReportError>>()?;
-    remove_stale(&folder, &files)?;
+    let probes = match &analysis.probes {
+        Some(probes) => draw_probes(&folder, probes, &mut files)?,
+        None => Vec::new(),
+    };
+    remove_stale(&folder, &files, |name| {
+        gap_figures::is_name(name) || course_figures::is_name(name) || probe_figures::is_name(name)
+    })?;
     let html = dir.join("report.html");
-    let page = page::render(analysis, &figures, &courses)?;
+    let page = page::render(analysis, &figures, &courses, &probes)?;
     store::write_if_changed(&html, page.as_bytes())?;
     Ok(ReportFiles {
         html,
         figures: files,
+    })
+}
+
+/// Writes the figures of what probes measured into `folder`, SVG and PNG, without a page, and removes
+/// figures of probes there that are not of this analysis. Returns the files in the order of the
+/// page.
+///
+/// # Errors
+/// As those of [`write`].
+pub fn write_probe_figures(
+    folder: &Path,
+    analysis: &ProbeAnalysis,
+) -> Result<Vec<PathBuf>, ReportError> {
+    store::create_folder(folder)?;
+    let mut files = Vec::new();
+    draw_probes(folder, analysis, &mut files)?;
+    remove_stale(folder, &files, probe_figures::is_name)?;
+    Ok(files)
+}
+
+/// A figure of the probes, the section it belongs to, and whether its colours are numbers.
+struct DrawnProbe {
+    topic: Topic,
+    map: bool,
+    drawn: Drawn,
+}
+
+fn draw_probes(
+    folder: &Path,
+    analysis: &ProbeAnalysis,
+    files: &mut Vec<PathBuf>,
+) -> Result<Vec<DrawnProbe>, ReportError> {
+    let figures = probe_figures::figures(analysis).into_iter();
+    figures
+        .map(|(topic, figure)| {
+            Ok(DrawnProbe {
+                topic,
+                map: probe_figures::is_map(&figure),
+                drawn: draw(folder, figure, files)?,
+            })
+        })
+        .collect()
+}
+
+/// Writes a figure as SVG and as PNG.
+fn draw<P: Plot>(
+    folder: &Path,
+    figure: Figure<P>,
+    files: &mut Vec<PathBuf>,
+) -> Result<Drawn, ReportError> {
+    let svg = figure.svg()?;
+    for (ending, bytes) in [("svg", svg.as_bytes()), ("png", figure.png()?.as_slice())] {
+        let path = folder.join(format!("{}.{ending}", figure.name));
+        store::write_if_changed(&path, bytes)?;
+        files.push(path);
+    }
+    Ok(Drawn {
+        name: figure.name,
+        caption: figure.caption,
+        svg,
     })
 }
 
@@ -126,14 +190,17 @@ pub fn write_schedule(
 }
 
 /// Removes figures of an earlier report that this one does not have, and nothing else.
-fn remove_stale(folder: &Path, files: &[PathBuf]) -> Result<(), ReportError> {
+fn remove_stale(
+    folder: &Path,
+    files: &[PathBuf],
+    is_name: impl Fn(&str) -> bool,
+) -> Result<(), ReportError> {
     for path in store::entries(folder)? {
         let name = path
             .file_stem()
             .and_then(|s| s.to_str())
             .unwrap_or_default();
-        let ours = (gap_figures::is_name(name) || course_figures::is_name(name))
-            && path.extension().is_some_and(|e| e == "svg" || e == "png");
+        let ours = is_name(name) && path.extension().is_some_and(|e| e == "svg" || e == "png");
         if ours && !files.contains(&path) {
             store::remove_file(&path)?;
         }

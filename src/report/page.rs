@@ -19,8 +19,11 @@ use crate::config::{Metric, Split, value_text};
 use crate::math::statistics::Estimate;
 use crate::train::Status;
 
+use super::DrawnProbe;
 use super::figure::Drawn;
 use super::palette;
+use super::probe_tables::{self, Section};
+use super::{Topic, probe_figures};
 
 /// Lines of a batch controller's log that are shown from its start, and from its end.
 const FIRST_MOVES: usize = 8;
@@ -44,6 +47,7 @@ struct Page<'a> {
     cost: Option<Table>,
     figures: Vec<FigureView<'a>>,
     courses: Vec<CourseView<'a>>,
+    probes: Vec<ProbeView<'a>>,
     points: Option<Table>,
     trials: Table,
     outcome: String,
@@ -71,6 +75,15 @@ struct FigureView<'a> {
     name: &'a str,
     caption: &'a str,
     svg: &'a str,
+    /// Whether its colours are numbers, and stay as they are on a dark page.
+    map: bool,
+}
+
+/// What the probes say of one subject.
+#[derive(Serialize)]
+struct ProbeView<'a> {
+    section: Section,
+    figures: Vec<FigureView<'a>>,
 }
 
 /// A figure of rate and batch over the runs of a rule, and what its controller did.
@@ -90,26 +103,28 @@ struct Moves {
 impl<'a> FigureView<'a> {
     fn of(drawn: &'a Drawn) -> Self {
         Self {
-            name: &drawn.figure.name,
-            caption: &drawn.figure.caption,
+            name: &drawn.name,
+            caption: &drawn.caption,
             svg: &drawn.svg,
+            map: false,
         }
     }
 }
 
 /// A table; columns from `numbers_from` on are set flush right.
 #[derive(Serialize)]
-struct Table {
-    head: Vec<String>,
-    rows: Vec<Vec<String>>,
-    numbers_from: usize,
+pub(super) struct Table {
+    pub(super) head: Vec<String>,
+    pub(super) rows: Vec<Vec<String>>,
+    pub(super) numbers_from: usize,
 }
 
 /// Renders the page; `courses` are figures of the schedules of a rule, given by its index.
-pub(crate) fn render(
+pub(super) fn render(
     analysis: &GapAnalysis,
     figures: &[Drawn],
     courses: &[(usize, Drawn)],
+    probes: &[DrawnProbe],
 ) -> Result<String, minijinja::Error> {
     let study = &analysis.study;
     let page = Page {
@@ -132,6 +147,7 @@ pub(crate) fn render(
                 moves: moves(analysis, *rule),
             })
             .collect(),
+        probes: probe_views(analysis, probes),
         points: points_table(analysis),
         trials: trials_table(analysis),
         outcome: outcome_words(&analysis.outcomes()),
@@ -162,6 +178,34 @@ pub(crate) fn render(
     );
     environment.add_template("page.html", include_str!("page.html"))?;
     environment.get_template("page.html")?.render(Serde(page))
+}
+
+/// The sections of the probes, each with its figures; none where nothing was probed.
+fn probe_views<'a>(analysis: &GapAnalysis, drawn: &'a [DrawnProbe]) -> Vec<ProbeView<'a>> {
+    let Some(probes) = &analysis.probes else {
+        return Vec::new();
+    };
+    let view = |topic: Topic| {
+        let figures: Vec<FigureView<'a>> = drawn
+            .iter()
+            .filter(|d| d.topic == topic)
+            .map(|d| FigureView {
+                map: d.map,
+                ..FigureView::of(&d.drawn)
+            })
+            .collect();
+        let section = probe_tables::section(probes, topic);
+        (!figures.is_empty() || !section.tables.is_empty())
+            .then_some(ProbeView { section, figures })
+    };
+    let mut views: Vec<ProbeView<'a>> = [Topic::Curvature, Topic::Noise]
+        .into_iter()
+        .filter_map(view)
+        .collect();
+    if let Some(last) = views.last_mut() {
+        last.section.notes.clone_from(&probes.notes);
+    }
+    views
 }
 
 fn seed_list(seeds: &[u64]) -> String {
@@ -779,25 +823,37 @@ fn troubles_table(analysis: &GapAnalysis) -> Option<Table> {
     })
 }
 
-/// Rules that turn the figures' colours on a dark page.
+/// Rules that turn the figures' colours on a dark page; those of a map are numbers and stay.
 fn dark_figures(analysis: &GapAnalysis) -> String {
+    let probes = analysis.probes.as_ref();
+    let figure = match probes {
+        Some(probes) if !probes.planes.is_empty() => "figure:not(.map)",
+        _ => "figure",
+    };
     let mut rules = String::from("@media (prefers-color-scheme: dark) {\n");
     let mut turn = |from: String, to: &str| {
-        let _ = writeln!(rules, "figure svg [fill=\"{from}\"] {{ fill: {to}; }}");
-        let _ = writeln!(rules, "figure svg [stroke=\"{from}\"] {{ stroke: {to}; }}");
+        let _ = writeln!(rules, "{figure} svg [fill=\"{from}\"] {{ fill: {to}; }}");
+        let _ = writeln!(
+            rules,
+            "{figure} svg [stroke=\"{from}\"] {{ stroke: {to}; }}"
+        );
     };
     turn(palette::hex(palette::INK), "var(--ink)");
     turn(palette::hex(palette::MUTED), "var(--muted)");
     turn(palette::hex(palette::GRID), "var(--line)");
     turn(palette::hex(palette::PAPER), "var(--paper)");
     let batches = analysis.batches.len();
+    let ranks = probes.map_or(0, probe_figures::ranks);
     let mut colours: Vec<_> = palette::SERIES.to_vec();
     colours.extend((0..batches).map(|i| palette::ordered(i, batches).colour));
+    colours.extend((0..ranks).map(|i| palette::ordered(i, ranks).colour));
+    let faint_lines = analysis.courses.iter().any(|c| c.courses.len() > 1)
+        || probes.is_some_and(|p| !p.densities.is_empty());
     for colour in colours {
         if let Some(lighter) = palette::on_dark(colour) {
             turn(palette::hex(colour), &palette::hex(lighter));
         }
-        if analysis.courses.iter().any(|c| c.courses.len() > 1) {
+        if faint_lines {
             let faint = palette::hex(palette::faint(colour));
             turn(faint, &palette::hex(palette::faint_on_dark(colour)));
         }

@@ -92,7 +92,7 @@ fn measured_rates(plan: &Plan, folder: &StudyFolder, runner: &dyn TrialRunner) -
         let Some(&seconds) = seconds.get(&spec.id) else {
             continue;
         };
-        if let TrialState::Done(result) = folder.state(&spec.id, runner.files())
+        if let TrialState::Done(result) = folder.state(&spec.id, &runner.files(spec))
             && result.outcome.steps > 0
             && result.outcome.status != Status::Failed
         {

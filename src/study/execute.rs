@@ -198,8 +198,9 @@ pub fn execute(
     let mut queue: Vec<usize> = Vec::new();
     let mut failed_at = vec![None; plan.trials().len()];
     for &index in &selected {
-        let id = &plan.trials()[index].id;
-        let state = folder.state_by_content(id, runner.files());
+        let spec = &plan.trials()[index];
+        let id = &spec.id;
+        let state = folder.state_by_content(id, &runner.files(spec));
         if options.wants(&state) {
             if matches!(state, TrialState::Done(_)) {
                 failed_at[index] = store::modified(&folder.trial(id).join(RESULT));
@@ -375,8 +376,8 @@ impl Work<'_> {
             left();
             return Ok(());
         };
-        let files = self.runner.files();
-        let state = self.folder.state_by_content(&spec.id, files);
+        let files = self.runner.files(spec);
+        let state = self.folder.state_by_content(&spec.id, &files);
         if !self.wanted(index, &state) {
             left();
             return Ok(());
@@ -426,7 +427,7 @@ impl Work<'_> {
             let whole = outcome.status != Status::Failed;
             let files = self
                 .folder
-                .files(&spec.id, if whole { files } else { &[] })?;
+                .files(&spec.id, if whole { &files } else { &[] })?;
             let trial = spec.id.clone();
             result = Some(TrialResult {
                 trial,
@@ -548,7 +549,7 @@ impl Work<'_> {
     }
 
     fn states(&self) -> Vec<TrialState> {
-        let state = |spec: &TrialSpec| self.folder.state(&spec.id, self.runner.files());
+        let state = |spec: &TrialSpec| self.folder.state(&spec.id, &self.runner.files(spec));
         self.plan.trials().iter().map(state).collect()
     }
 
@@ -571,9 +572,9 @@ impl Work<'_> {
         // Who only looked whether a lock is held (`batchlab status`) is gone by then.
         std::thread::sleep(Duration::from_millis(20));
         let freed = |&index: &usize| {
-            let id = &self.plan.trials()[index].id;
-            !self.folder.is_running(id)
-                && self.wanted(index, &self.folder.state(id, self.runner.files()))
+            let spec = &self.plan.trials()[index];
+            let state = || self.folder.state(&spec.id, &self.runner.files(spec));
+            !self.folder.is_running(&spec.id) && self.wanted(index, &state())
         };
         held.into_iter().filter(freed).collect()
     }

@@ -45,7 +45,10 @@ impl<'a> Trainer<'a> {
     }
 
     /// The data of a trial, read once.
-    fn data(&self, config: &TrialConfig) -> Result<Arc<Data>, DataError> {
+    ///
+    /// # Errors
+    /// If they cannot be read or prepared.
+    pub fn data(&self, config: &TrialConfig) -> Result<Arc<Data>, DataError> {
         let key = json!(config.data).to_string();
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, data)) = cache.iter().find(|(k, _)| *k == key) {
@@ -225,14 +228,8 @@ impl TrialRunner for Trainer<'_> {
         map
     }
 
-    fn files(&self) -> &[&str] {
-        &[
-            "steps.csv",
-            "evaluations.csv",
-            "batch.csv",
-            "checkpoint.safetensors",
-            "model.safetensors",
-        ]
+    fn files(&self, spec: &TrialSpec) -> Vec<&'static str> {
+        train::files(&spec.config)
     }
 }
 

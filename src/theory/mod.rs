@@ -3,5 +3,6 @@
 //! What may enter: numbers. What may not: files, configurations, models. Arguments outside the
 //! range that a function states give what the formula gives (often NaN); nothing here panics.
 
+pub mod critical;
 pub mod learning_rate;
 pub mod noise;

@@ -62,34 +62,50 @@ pub(super) struct Progress {
     pub(super) evaluated_epoch: Option<f64>,
     pub(super) evaluation: BTreeMap<Split, Evaluation>,
     pub(super) target: Option<TargetOutcome>,
+    /// Which probes were made.
+    #[serde(default, skip_serializing_if = "Probed::is_none")]
+    pub(super) probed: Probed,
     /// Set when there is nothing left to do.
     pub(super) finished: Option<(Status, Option<String>)>,
 }
 
-/// The tables of a trial, up to the same update.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Tables {
-    pub(super) steps: String,
-    pub(super) evaluations: String,
-    pub(super) batch: String,
+/// Which probes of a trial were made.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Probed {
+    /// The last update after which the schedule asked for one.
+    pub(super) step: Option<u64>,
+    /// The epochs passed there.
+    pub(super) epoch: Option<f64>,
+    /// The training loss has been reached at which to probe.
+    pub(super) at_train_loss: bool,
+    /// That of the end.
+    pub(super) end: bool,
 }
 
-impl Tables {
-    const NAMES: [&'static str; 3] = ["steps.csv", "evaluations.csv", "batch.csv"];
-
-    pub(super) fn named(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let tables = [&self.steps, &self.evaluations, &self.batch];
-        Self::NAMES.into_iter().zip(tables.map(String::as_str))
+impl Probed {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
     }
 }
 
-impl From<[String; 3]> for Tables {
-    fn from([steps, evaluations, batch]: [String; 3]) -> Self {
-        Self {
-            steps,
-            evaluations,
-            batch,
-        }
+/// The tables of a trial, up to the same update: file names and texts.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Tables(Vec<(&'static str, String)>);
+
+impl Tables {
+    pub(super) fn new(tables: impl IntoIterator<Item = (&'static str, String)>) -> Self {
+        Self(tables.into_iter().collect())
+    }
+
+    pub(super) fn named(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.0.iter().map(|(name, text)| (*name, text.as_str()))
+    }
+
+    /// The table of this name; a trial has those of its config.
+    pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut String> {
+        let own = self.0.iter_mut().find(|(own, _)| *own == name);
+        own.map(|(_, text)| text)
     }
 }
 
@@ -202,6 +218,7 @@ pub(super) fn read<F: Scalar>(
     run_id: &str,
     length: usize,
     names: &[&'static str],
+    tables: &[&'static str],
 ) -> Result<Option<Checkpoint<F>>, super::TrainError> {
     if !store::exists(path) {
         return Ok(None);
@@ -253,7 +270,7 @@ pub(super) fn read<F: Scalar>(
     let mut parts = Vec::new();
     for name in std::iter::once("parameters".to_owned())
         .chain(state)
-        .chain(Tables::NAMES.map(str::to_owned))
+        .chain(tables.iter().map(|name| (*name).to_owned()))
     {
         parts.push(data(&name, None)?);
     }
@@ -264,15 +281,14 @@ pub(super) fn read<F: Scalar>(
         .iter()
         .map(|name| vector(&format!("state.{name}")))
         .collect::<Result<_, CheckpointError>>()?;
-    let mut tables = Vec::new();
-    for name in Tables::NAMES {
-        tables.push(table(name)?);
-    }
-    let tables: [String; 3] = tables.try_into().unwrap_or_default();
+    let tables = tables
+        .iter()
+        .map(|&name| Ok((name, table(name)?)))
+        .collect::<Result<Vec<_>, CheckpointError>>()?;
     Ok(Some(Checkpoint {
         parameters: vector("parameters")?,
         vectors,
-        tables: tables.into(),
+        tables: Tables::new(tables),
         counters,
         progress,
     }))

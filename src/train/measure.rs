@@ -1,33 +1,25 @@
 //! What a session measures on its way: the noise of the gradient from the pieces of a batch, the
 //! curvature, running batch statistics; and what its batch controller makes of them.
 
-use std::sync::Arc;
-
 use super::TrainError;
-use super::session::{BatchChange, Leaf, Piece, Session, gather};
+use super::session::{BatchChange, Leaf, Piece, Session};
+use super::watch::squared_norm;
 use crate::collective::Root;
-use crate::config::{BatchController, BatchStatistics, TrialConfig};
-use crate::data::order::pieces;
+use crate::config::{BatchController, BatchStatistics, Products, TrialConfig};
+use crate::math::lanczos::{TopSearch, top_eigenvalue};
 use crate::math::noise::{Average, NoiseEstimate, PieceNorms};
 use crate::objective::{
     Batch, GroupMoments, LayerStatistics, ObjectiveError, Point, Scalar, StatisticsMode,
 };
-use crate::probe::{CurvatureError, Hessian, PowerIteration, hessian_noise, top_eigenvalue};
-use crate::rng;
+use crate::probe::noise::{PieceNoiseError, piece_noise};
+use crate::probe::{Curvature, Subject, SubjectOptions, SubjectStatistics};
+use crate::rng::Stream;
 use crate::schedule::{Measured, Need};
 use crate::theory::learning_rate::{adascale_gain, adascale_smoothing};
 
-/// Elements that are summed at a time; the sums of the chunks are added in order, so that the
-/// result does not depend on threads.
+/// Elements of an inner product that are summed at a time; the sums of the chunks are added in order,
+/// so that the result does not depend on threads.
 const CHUNK: usize = 4096;
-
-/// Examples in one piece of a Hessian-vector product.
-const CURVATURE_PIECE: usize = 256;
-
-/// Sum of squares in f64.
-pub(super) fn squared_norm<F: Scalar>(values: impl Iterator<Item = F>) -> f64 {
-    sum(values.map(|v| v.to_f64() * v.to_f64()))
-}
 
 fn sum(mut terms: impl Iterator<Item = f64>) -> f64 {
     let mut total = 0.0;
@@ -185,7 +177,7 @@ impl<'env, F: Scalar> Session<'_, 'env, F> {
         let norms = PieceNorms {
             sizes: leaves.iter().map(|leaf| leaf.range.len()).collect(),
             squared_norms: pieces.iter().map(|piece| piece.squared_norm).collect(),
-            squared_mean: squared_norm(mean_gradient(root)),
+            squared_mean: squared_norm(&root.left, root.right.as_deref()),
             inner,
             population: self.population(),
         };
@@ -193,7 +185,7 @@ impl<'env, F: Scalar> Session<'_, 'env, F> {
     }
 
     /// Examples that batches are drawn from; `None` where they never repeat.
-    fn population(&self) -> Option<usize> {
+    pub(super) fn population(&self) -> Option<usize> {
         let fresh = self.data.fresh.is_some();
         (!fresh).then(|| self.data.train.len())
     }
@@ -230,19 +222,18 @@ impl<'env, F: Scalar> Session<'_, 'env, F> {
                 own.map(|g| g.to_f64() / weight).collect()
             })
             .collect();
-        let at: Vec<f64> = self.parameters.iter().map(|p| p.to_f64()).collect();
-        let mut gradient = self.curvature_gradient(curvature_examples)?;
-        let mut hessian = Hessian::new(&at, &mut gradient);
-        let mut product = |v: &[f64], out: &mut [f64]| hessian.product(v, out);
-        let noise = hessian_noise(&sizes, &gradients, self.population(), &mut product).map_err(
+        let (subject, at) = self.curvature(curvature_examples)?;
+        let mut point = subject.at(&at)?;
+        let mut hessian = point.operator(Curvature::Hessian, None);
+        let noise = piece_noise(&sizes, &gradients, self.population(), &mut hessian).map_err(
             |error| match error {
-                CurvatureError::Noise(error) => error.into(),
-                CurvatureError::Product(error) => error,
+                PieceNoiseError::Noise(error) => TrainError::from(error),
+                PieceNoiseError::Product(error) => error.into(),
             },
         )?;
         Ok(Measured::HessianNoise {
-            tr_h_sigma: noise.tr_h_sigma,
-            ghg: noise.ghg,
+            tr_h_sigma: noise.tr_h_sigma.value,
+            ghg: noise.ghg.value,
         })
     }
 
@@ -270,17 +261,18 @@ impl<'env, F: Scalar> Session<'_, 'env, F> {
         if need != Need::TopEigenvalue {
             return Ok(());
         }
-        let at: Vec<f64> = self.parameters.iter().map(|p| p.to_f64()).collect();
         let top = {
-            let mut gradient = self.curvature_gradient(curvature_examples)?;
-            let mut hessian = Hessian::new(&at, &mut gradient);
-            let search = PowerIteration {
-                products: power_iterations,
-                tolerance,
-                seed: self.config.data.split_seed,
+            let (subject, at) = self.curvature(curvature_examples)?;
+            let mut point = subject.at(&at)?;
+            let search = TopSearch {
+                tolerance: tolerance.sqrt(),
+                max_products: power_iterations,
+                ..TopSearch::default()
             };
-            let mut product = |v: &[f64], out: &mut [f64]| hessian.product(v, out);
-            top_eigenvalue(&mut product, at.len(), &search)?
+            let mut stream = Stream::new(self.config.data.split_seed, "top-eigenvalue", 0);
+            let mut draw = |v: &mut [f64]| v.fill_with(|| stream.normal());
+            let mut hessian = point.operator(Curvature::Hessian, None);
+            top_eigenvalue(&mut hessian, &search, &mut draw)?
         };
         let measured = Measured::Eigenvalue {
             value: top.value,
@@ -310,53 +302,23 @@ impl<'env, F: Scalar> Session<'_, 'env, F> {
         }
     }
 
-    /// The gradient of the mean loss of fixed, seeded training examples in f64, with the batch
-    /// statistics of the present parameters frozen, spread over the threads.
-    #[expect(
-        clippy::type_complexity,
-        reason = "what it returns is a closure that may fail, made by a function that may fail"
-    )]
-    fn curvature_gradient(
+    /// The mean loss of fixed, seeded training examples in f64, with the batch statistics of the
+    /// present parameters frozen; and these parameters.
+    fn curvature(
         &self,
         examples: usize,
-    ) -> Result<impl FnMut(&[f64], &mut [f64]) -> Result<(), TrainError>, TrainError> {
+    ) -> Result<(Subject<'_, 'env>, Vec<f64>), TrainError> {
         let objective = self.curvature.ok_or(TrainError::NoCurvature)?;
-        let statistics = Arc::new(self.statistics_at(&self.parameters)?);
-        let available = self.data.train.len();
-        let ids: Vec<u64> = if self.data.fresh.is_some() {
-            (0..examples as u64).collect()
-        } else {
-            let order = rng::permutation(available, self.config.data.split_seed, "curvature", 0);
-            order.iter().take(examples).map(|&i| u64::from(i)).collect()
+        let options = SubjectOptions {
+            examples,
+            seed: self.config.data.split_seed,
+            statistics: SubjectStatistics::Frozen(self.statistics_at(&self.parameters)?),
+            l2: None,
+            products: Products::Auto,
         };
-        let ids = Arc::new(ids);
-        let parts = Arc::new(pieces(&(0..ids.len()), CURVATURE_PIECE));
-        let (pool, data) = (self.pool, self.data);
-        Ok(
-            move |theta: &[f64], out: &mut [f64]| -> Result<(), TrainError> {
-                let point: Arc<dyn Point<f64> + 'env> = Arc::from(objective.at(theta)?);
-                let (ids, parts) = (Arc::clone(&ids), Arc::clone(&parts));
-                let (statistics, length) = (Arc::clone(&statistics), out.len());
-                let count = parts.len();
-                let gradients = pool.map(count, move |i| {
-                    let part = &ids[parts[i].clone()];
-                    let batch = gather(data, &data.train, part, &[part.len()]);
-                    let weight = part.len() as f64 / ids.len() as f64;
-                    let mut gradient = vec![0.0; length];
-                    let mode = StatisticsMode::Inference(&statistics);
-                    point
-                        .gradient(batch, mode, weight, &mut gradient)
-                        .map(|_| gradient)
-                });
-                out.fill(0.0);
-                for gradient in gradients {
-                    for (sum, g) in out.iter_mut().zip(gradient?) {
-                        *sum += g;
-                    }
-                }
-                Ok(())
-            },
-        )
+        let subject = Subject::new(objective, self.data, self.pool, options)?;
+        let at = self.parameters.iter().map(|p| p.to_f64()).collect();
+        Ok((subject, at))
     }
 
     /// Running statistics before the first update: mean 0 and variance 1 of every layer.
@@ -369,7 +331,7 @@ impl<'env, F: Scalar> Session<'_, 'env, F> {
             return Ok(());
         }
         let ids: Vec<u64> = (0..self.data.train.len().min(2) as u64).collect();
-        let batch = gather(self.data, &self.data.train, &ids, &[ids.len()]);
+        let batch = Batch::gather(self.data, &self.data.train, &ids, &[ids.len()]);
         let layers = self.objective.at(&self.parameters)?.moments(batch)?;
         self.counters.running = layers
             .into_iter()

@@ -7,22 +7,25 @@
 mod checkpoint;
 mod measure;
 mod outcome;
-mod pool;
+mod probing;
 mod session;
 mod setup;
 mod trial;
+mod watch;
 
 pub use checkpoint::CheckpointError;
 pub use outcome::{Evaluation, StatisticsExchange, Status, TargetOutcome, TrialOutcome};
-pub use pool::Pool;
+pub use crate::collective::Pool;
 pub use session::{BatchChange, Session, StepReport};
-pub use setup::{PlannedUpdate, PlannedUpdates, Setup, check_groups};
-pub use trial::{Control, Places, run_trial};
+pub use setup::{PlannedUpdate, PlannedUpdates, Setup, check_groups, statistics_group};
+pub use watch::{LayerNoise, UpdateNoise};
+pub use trial::{Control, Places, files, run_trial};
 
 use crate::config::ConfigError;
 use crate::math::noise::NoiseError;
 use crate::objective::ObjectiveError;
 use crate::optim::OptimError;
+use crate::probe::ProbeError;
 use crate::schedule::{BatchError, ScheduleError};
 use crate::store::StoreError;
 
@@ -91,6 +94,9 @@ pub enum TrainError {
     /// The checkpoint cannot be used.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// A probe has no answer.
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
     /// The weights could not be written.
     #[error(transparent)]
     Weights(#[from] crate::model::weights::WeightsError),

@@ -6,17 +6,19 @@ use std::thread;
 use serde::{Deserialize, Serialize};
 
 use super::TrainError;
-use super::measure::{self, Gains, move_along_the_gradient, squared_norm};
+use super::measure::{self, Gains, move_along_the_gradient};
 use super::outcome::{Evaluation, StatisticsExchange};
-use super::pool::Pool;
-use super::setup::{Reached, Setup, check_groups, groups_of, shards_of, workers_of};
-use crate::collective::{OrderedTree, Root};
+use super::setup::{
+    Reached, Setup, check_groups, groups_of, shards_of, statistics_group, workers_of,
+};
+use super::watch::{Measures, Norms, UpdateNoise, squared_norm};
+use crate::collective::{OrderedTree, Pool, Root};
 use crate::config::{BatchStatistics, Scaling, Split, StatisticsGroup, TrialConfig};
-use crate::data::order::{Position, pieces, shards};
-use crate::data::{Data, Examples};
+use crate::data::order::{Position, pieces};
+use crate::data::Data;
 use crate::objective::{
     Batch, GroupMoments, LayerStatistics, Objective, ObjectiveError, Point, Scalar, StatisticsMode,
-    population_statistics,
+    population_statistics_at, scores_at,
 };
 use crate::optim::{Average, Gradient, Optimizer, Rates};
 use crate::rng;
@@ -25,9 +27,6 @@ use crate::schedule::{Change, ControlState, Measured, Need};
 /// Pieces that a batch is cut into where the noise of its gradient is measured: at least this many,
 /// if it has as many examples. The relative error of an estimate is about (2/(pieces - 1))^(1/2).
 const MEASURED_PIECES: usize = 8;
-
-/// Examples in one piece of an evaluation. Fixed, so that sums round the same on any machine.
-const EVALUATION_PIECE: usize = 256;
 
 /// From this many parameters on, the update is split between threads. Starting them costs about
 /// 50 us; a million parameters take about 1 ms.
@@ -99,6 +98,8 @@ pub(super) struct Counters {
 /// What to take from the pieces of a batch besides their sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Wanted {
+    /// Pieces of the whole batch, whatever the workers.
+    cut: bool,
     /// Their squared norms.
     norms: bool,
     /// The gradients themselves.
@@ -112,6 +113,8 @@ pub(super) struct Piece<F> {
     loss: f64,
     /// Of its mean gradient.
     pub(super) squared_norm: f64,
+    /// Other norms of its gradient times its share of the batch.
+    pub(super) norms: Norms,
     /// Its gradient, times its share of the batch.
     pub(super) gradient: Option<Vec<F>>,
     pub(super) moments: Vec<GroupMoments>,
@@ -131,13 +134,19 @@ pub struct Session<'pool, 'env, F: Scalar> {
     pub(super) parameters: Vec<F>,
     state: Vec<Vec<F>>,
     average: Option<(Average, Vec<F>)>,
+    /// The gradient of the update before, where its cosine with the next one is asked for.
+    pub(super) previous: Option<Vec<F>>,
     tree: Arc<OrderedTree<F>>,
     pub(super) counters: Counters,
     pub(super) changes: Vec<BatchChange>,
+    noises: Vec<UpdateNoise>,
 }
 
 /// The name of the averaged parameters among a session's vectors.
 const AVERAGE: &str = "average";
+
+/// The name of the gradient of the update before.
+const PREVIOUS: &str = "previous_gradient";
 
 impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     /// Starts at the initial weights of the config's seed.
@@ -156,13 +165,15 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         let mut parameters = objective.initial(config.seed);
         if objective.needs_data_initialization() {
             let ids = setup.order.batch(Position::default(), setup.global_batch);
-            let batch = gather(data, &data.train, &ids, &[ids.len()]);
+            let batch = Batch::gather(data, &data.train, &ids, &[ids.len()]);
             objective.initialize_from(&mut parameters, batch)?;
         }
         let averaging = Average::new(&config.train.averaging)?;
         let start = averaging.as_ref().map(|a| a.initial(&parameters));
         let averaged = start.as_ref().map_or(0, |(_, count)| *count);
         let average = averaging.zip(start.map(|(values, _)| values));
+        let cosine = config.probes.noise_of_updates().is_some_and(|n| n.cosine);
+        let previous = cosine.then(|| vec![F::ZERO; parameters.len()]);
         let adascale = matches!(config.learning_rate.scaling, Scaling::Adascale {});
         let counters = Counters {
             step: 0,
@@ -186,10 +197,13 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             optimizer,
             parameters,
             average,
+            previous,
             counters,
             changes: Vec::new(),
+            noises: Vec::new(),
         };
         session.start_statistics()?;
+        session.check_watch()?;
         Ok(session)
     }
 
@@ -254,15 +268,17 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     }
 
     /// The vectors of a session besides the parameters, with their names: the optimizer's state,
-    /// and the average of the parameters where there is one.
+    /// the average of the parameters and the gradient of the update before where there are any.
     pub fn vectors(&self) -> impl Iterator<Item = (&'static str, &[F])> {
         let average = self.average.iter().map(|(_, a)| (AVERAGE, a.as_slice()));
+        let previous = self.previous.iter().map(|p| (PREVIOUS, p.as_slice()));
         self.optimizer
             .slots()
             .iter()
             .copied()
             .zip(self.state.iter().map(Vec::as_slice))
             .chain(average)
+            .chain(previous)
     }
 
     pub(super) fn counters(&self) -> &Counters {
@@ -272,6 +288,11 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     /// Changes of the batch since the last call.
     pub fn take_changes(&mut self) -> Vec<BatchChange> {
         std::mem::take(&mut self.changes)
+    }
+
+    /// What the updates since the last call say about the noise of their gradients.
+    pub fn take_noises(&mut self) -> Vec<UpdateNoise> {
+        std::mem::take(&mut self.noises)
     }
 
     /// Puts the session where another one was.
@@ -289,6 +310,9 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             self.parameters.len(),
             "parameters of another model"
         );
+        if let Some(previous) = &mut self.previous {
+            *previous = vectors.pop().expect("a gradient among the vectors");
+        }
         if let Some((_, average)) = &mut self.average {
             *average = vectors.pop().expect("an average among the vectors");
         }
@@ -335,7 +359,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         let measured = (examples / MEASURED_PIECES).max(1);
         let shards = shards_of(self.config, examples, self.counters.control.global_batch);
         if !self.objective.has_batch_statistics() {
-            let cut: Vec<std::ops::Range<usize>> = if wanted.norms {
+            let cut: Vec<std::ops::Range<usize>> = if wanted.cut {
                 pieces(&(0..examples), micro_batch(examples).min(measured))
             } else {
                 let size = micro_batch(shards.first().map_or(1, ExactSizeIterator::len));
@@ -355,12 +379,12 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         let mut leaves: Vec<Leaf> = Vec::new();
         let mut start = 0;
         for groups in groups_of(self.config.train.statistics_group, &shards) {
-            let limit = if wanted.norms {
+            let limit = if wanted.cut {
                 micro_batch(examples).min(measured)
             } else {
                 micro_batch(groups.iter().sum())
             };
-            let mut joins = wanted.norms;
+            let mut joins = wanted.cut;
             for size in groups {
                 match leaves.last_mut() {
                     Some(leaf) if joins && leaf.range.len() + size <= limit => {
@@ -377,6 +401,15 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             }
         }
         leaves
+    }
+
+    /// Pieces of an update of the first batch.
+    pub(super) fn leaves_of_updates(&self) -> usize {
+        let wanted = Wanted {
+            cut: self.config.measures_gradients(),
+            ..Wanted::default()
+        };
+        self.leaves(self.setup.global_batch, wanted).len()
     }
 
     /// Makes the next update and reports the loss before it. A loss that is not finite is
@@ -405,8 +438,16 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         let moment = self.setup.moment(&reached);
         let need = self.setup.control.need(&self.counters.control, moment);
         let measured = matches!(need, Need::Norms | Need::InnerProducts | Need::HessianNoise);
+        let cut = measured || self.counters.gains.is_some();
+        let watched = self.watches(reached.step);
+        let measures = if watched {
+            self.measures(reached.step)
+        } else {
+            Measures::default()
+        };
         let wanted = Wanted {
-            norms: measured || self.counters.gains.is_some(),
+            cut,
+            norms: cut || watched,
             gradients: matches!(need, Need::InnerProducts | Need::HessianNoise),
             moments: matches!(
                 self.config.train.batch_statistics,
@@ -415,7 +456,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         };
         let total = ids.len();
         let leaves = Arc::new(self.leaves(total, wanted));
-        let (pieces, root) = self.reduce(&Arc::new(ids), &leaves, wanted)?;
+        let (pieces, root) = self.reduce(&Arc::new(ids), &leaves, wanted, &measures)?;
         let loss: f64 = pieces
             .iter()
             .zip(leaves.iter())
@@ -423,7 +464,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             .sum();
         let applies = loss.is_finite() && loss <= self.config.train.divergence_loss;
         let mut noise = None;
-        if applies && wanted.norms {
+        if applies && cut {
             noise = self.noise(&leaves, &pieces, &root, need)?;
         }
         let gain = match (&mut self.counters.gains, &noise) {
@@ -433,6 +474,10 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         let state = &self.counters.control;
         let (rate, momentum) = self.setup.rates(self.config, &reached, state);
         let lr = rate * gain;
+        let mut update_noise = None;
+        if applies && watched {
+            update_noise = self.noise_of(&leaves, &pieces, &root, &measures)?;
+        }
         let mut control = Measured::Nothing;
         if applies {
             if let (Some(noise), true) = (noise, measured) {
@@ -459,6 +504,18 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         self.counters.last_batch = batch;
         if let Some(gains) = &mut self.counters.gains {
             gains.sum += gain;
+        }
+        if let Some(noise) = update_noise
+            && noise.g2_small.is_finite()
+            && noise.g2_big.is_finite()
+        {
+            self.noises.push(UpdateNoise {
+                step: self.counters.step,
+                epoch: self.epochs(),
+                examples: self.examples(),
+                lr,
+                ..noise
+            });
         }
         if applies {
             let epoch_after = self.epochs();
@@ -489,6 +546,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         ids: &Arc<Vec<u64>>,
         leaves: &Arc<Vec<Leaf>>,
         wanted: Wanted,
+        measures: &Measures<F>,
     ) -> Result<(Vec<Piece<F>>, Root<F>), TrainError> {
         let total = ids.len() as f64;
         if let Some(tree) = Arc::get_mut(&mut self.tree) {
@@ -505,10 +563,11 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         let (adversarial, epsilon) = self.adversarial(ids.len());
         let work = {
             let (tree, ids, leaves) = (Arc::clone(&self.tree), Arc::clone(ids), Arc::clone(leaves));
+            let measures = measures.clone();
             move |index: usize| -> Result<Piece<F>, ObjectiveError> {
                 let leaf = &leaves[index];
                 let weight = leaf.range.len() as f64 / total;
-                let mut batch = gather(data, &data.train, &ids[leaf.range.clone()], &leaf.groups);
+                let mut batch = Batch::gather(data, &data.train, &ids[leaf.range.clone()], &leaf.groups);
                 let moved = adversarial
                     .saturating_sub(leaf.range.start)
                     .min(leaf.range.len());
@@ -527,7 +586,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
                     )
                 };
                 let squared_norm = if wanted.norms {
-                    squared_norm(gradient.iter().copied()) / (weight * weight)
+                    squared_norm(&gradient, None) / (weight * weight)
                 } else {
                     0.0
                 };
@@ -535,6 +594,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
                 Ok(Piece {
                     loss,
                     squared_norm,
+                    norms: measures.of(&gradient, None),
                     gradient: kept,
                     moments,
                     root: tree.deposit(index, gradient),
@@ -619,37 +679,19 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         if !self.counters.running.is_empty() {
             return Ok(self.counters.running.clone());
         }
-        let point: Arc<dyn Point<F> + 'env> = Arc::from(self.objective.at(parameters)?);
-        let data = self.data;
-        let n = data.train.len();
-        // In a mixed order: a file sorted by class would make groups unlike those of training.
-        let seed = self.config.data.split_seed;
-        let order = rng::permutation(n, seed, "population-statistics", 0);
-        let batch = self.counters.last_batch;
-        let group = match self.config.train.statistics_group {
-            StatisticsGroup::Local => shards_of(self.config, batch, batch)[0].len(),
-            StatisticsGroup::Ghost { ghost_size, .. } => ghost_size,
-            StatisticsGroup::Global => batch,
-        };
-        let groups = shards(n, (n / group).max(1));
-        let per_piece = (EVALUATION_PIECE / group).max(1);
-        let pieces: Vec<Vec<std::ops::Range<usize>>> =
-            groups.chunks(per_piece).map(<[_]>::to_vec).collect();
-        let count = pieces.len();
-        let moments = self.pool.map(count, move |i| {
-            let ids: Vec<u64> = pieces[i]
-                .iter()
-                .flat_map(Clone::clone)
-                .map(|e| u64::from(order[e]))
-                .collect();
-            let sizes: Vec<usize> = pieces[i].iter().map(std::ops::Range::len).collect();
-            point.moments(gather(data, &data.train, &ids, &sizes))
-        });
-        let mut all = Vec::new();
-        for piece in moments {
-            all.extend(piece?);
-        }
-        Ok(population_statistics(&all))
+        Ok(population_statistics_at(
+            self.objective,
+            self.data,
+            self.pool,
+            parameters,
+            self.statistics_group(),
+            self.config.data.split_seed,
+        )?)
+    }
+
+    /// Examples of a group of batch statistics in training.
+    pub(super) fn statistics_group(&self) -> usize {
+        statistics_group(self.config, self.counters.last_batch)
     }
 
     /// What workers on different machines would exchange for the batch statistics of one update, for
@@ -695,32 +737,10 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         };
         let ids = self.evaluated(split, examples.len());
         let n = ids.len();
-        let statistics = statistics.to_vec();
-        let pieces = n.div_ceil(EVALUATION_PIECE);
-        let results = self.pool.map(pieces, move |i| {
-            let part = &ids[i * EVALUATION_PIECE..((i + 1) * EVALUATION_PIECE).min(n)];
-            let batch = gather(data, examples, part, &[part.len()]);
-            let labels = batch.labels.clone();
-            let mode = StatisticsMode::Inference(&statistics);
-            let predictions = point.predict(batch, mode)?;
-            let correct = predictions
-                .classes
-                .iter()
-                .zip(&labels)
-                .filter(|(class, label)| class == label);
-            Ok((predictions.losses.iter().sum::<f64>(), correct.count()))
-        });
-        let (mut loss, mut correct) = (0.0, 0);
-        for result in results {
-            let (piece_loss, piece_correct): (f64, usize) =
-                result.map_err(|e: ObjectiveError| e)?;
-            loss += piece_loss;
-            correct += piece_correct;
-        }
-        let accuracy = (data.classes > 0).then(|| correct as f64 / n as f64);
+        let scores = scores_at(point, self.data, self.pool, examples, ids, statistics)?;
         Ok(Some(Evaluation {
-            loss: loss / n as f64,
-            accuracy,
+            loss: scores.loss,
+            accuracy: scores.accuracy,
             n,
         }))
     }
@@ -740,31 +760,5 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         let seed = self.config.data.split_seed;
         let order = rng::permutation(available, seed, "train-evaluation", 0);
         order[..limit].iter().map(|&i| u64::from(i)).collect()
-    }
-}
-
-/// Copies examples into a batch.
-pub(super) fn gather<F: Scalar>(
-    data: &Data,
-    from: &Examples,
-    ids: &[u64],
-    groups: &[usize],
-) -> Batch<F> {
-    let (mut features, mut labels) = (Vec::new(), Vec::new());
-    if data.fresh.is_none() {
-        let width: usize = data.shape.iter().product();
-        features.reserve_exact(ids.len() * width);
-        for &id in ids {
-            let row = id as usize * width;
-            let values = &from.features[row..row + width];
-            features.extend(values.iter().map(|&v| F::from_f32(v)));
-        }
-        labels.extend(ids.iter().map(|&id| from.labels[id as usize]));
-    }
-    Batch {
-        features,
-        labels,
-        ids: ids.to_vec(),
-        groups: groups.to_vec(),
     }
 }

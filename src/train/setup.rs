@@ -463,6 +463,16 @@ pub(super) fn groups_of(
     }
 }
 
+/// Examples of a group of batch statistics in training with this global batch: a worker's shard, a
+/// ghost group, or the batch.
+pub fn statistics_group(config: &TrialConfig, batch: usize) -> usize {
+    match config.train.statistics_group {
+        StatisticsGroup::Local => shards_of(config, batch, batch)[0].len(),
+        StatisticsGroup::Ghost { ghost_size, .. } => ghost_size,
+        StatisticsGroup::Global => batch,
+    }
+}
+
 /// Checks that the examples of every update make groups of batch statistics, where the model has
 /// any.
 ///

@@ -1,25 +1,62 @@
 //! One trial in its folder, from the first update or from where it was killed.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::TrainError;
-use super::checkpoint::{self, Progress, Tables};
+use super::checkpoint::{self, Probed, Progress, Tables};
 use super::outcome::{Evaluation, Status, TargetOutcome, TrialOutcome};
-use super::pool::Pool;
 use super::session::Session;
+use crate::collective::Pool;
 use crate::config::{Metric, Split, TargetConfig, TrialConfig};
 use crate::data::Data;
 use crate::model::{AnyObjective, weights};
 use crate::objective::{LayerStatistics, Objective, Scalar};
+use crate::probe::{self, ProbeError};
 use crate::store;
 use crate::store::clock::Stopwatch;
 
 const STEPS_HEADER: &str = "step,epoch,examples,global_batch,lr,loss,workers,momentum\n";
 const EVALUATIONS_HEADER: &str = "step,epoch,examples,split,loss,accuracy,n\n";
 const BATCH_HEADER: &str = "step,epoch,examples,from_batch,to_batch,from_rate_factor,to_rate_factor,quantity,value,reason\n";
+
+const NOISE_HEADER: &str = "step,epoch,examples,lr,b_small,g2_small,b_big,g2_big,tr_sigma,squared_gradient,cosine_previous,cosine_workers,snr,adamw_g2_small,adamw_g2_big\n";
+const LAYER_NOISE_HEADER: &str = "step,layer,b_small,g2_small,b_big,g2_big\n";
+
+const STEPS: &str = "steps.csv";
+const EVALUATIONS: &str = "evaluations.csv";
+const BATCH: &str = "batch.csv";
+const NOISE: &str = "noise.csv";
+const LAYER_NOISE: &str = "noise-layers.csv";
+const PROBES: &str = "probes.csv";
+
+/// The tables of a trial of this config, and their first lines.
+fn tables(config: &TrialConfig) -> Vec<(&'static str, &'static str)> {
+    let mut tables = vec![
+        (STEPS, STEPS_HEADER),
+        (EVALUATIONS, EVALUATIONS_HEADER),
+        (BATCH, BATCH_HEADER),
+    ];
+    if let Some(noise) = config.probes.noise_of_updates() {
+        tables.push((NOISE, NOISE_HEADER));
+        if noise.layers {
+            tables.push((LAYER_NOISE, LAYER_NOISE_HEADER));
+        }
+    }
+    if config.probes.at_moments() {
+        tables.push((PROBES, probe::HEADER));
+    }
+    tables
+}
+
+/// The files that a trial of this config leaves.
+pub fn files(config: &TrialConfig) -> Vec<&'static str> {
+    let tables = tables(config).into_iter().map(|(name, _)| name);
+    tables
+        .chain(["checkpoint.safetensors", "model.safetensors"])
+        .collect()
+}
 
 /// Where a trial's files are.
 #[derive(Debug, Clone, Copy)]
@@ -44,8 +81,8 @@ pub struct Control<'a> {
 }
 
 /// Runs a trial in its folder: resumes from its checkpoint if there is one, and writes steps.csv,
-/// evaluations.csv, batch.csv (what the batch controller did, and why), model.safetensors and
-/// checkpoint.safetensors.
+/// evaluations.csv, batch.csv (what the batch controller did, and why), what `[probes]` asks for,
+/// model.safetensors and checkpoint.safetensors.
 ///
 /// # Errors
 /// If config and data do not go together, the model fails, a file cannot be written, the
@@ -87,7 +124,9 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
         let path = places.folder.join("checkpoint.safetensors");
         let length = session.parameters().len();
         let names: Vec<&str> = session.vectors().map(|(name, _)| name).collect();
-        let found = checkpoint::read::<F>(&path, places.run_id, length, &names)?;
+        let own = tables(config);
+        let files: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
+        let found = checkpoint::read::<F>(&path, places.run_id, length, &names, &files)?;
         let (progress, tables) = if let Some(found) = found {
             session.restore(found.counters, found.parameters, found.vectors);
             (found.progress, found.tables)
@@ -107,10 +146,11 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
                 evaluated_epoch: None,
                 evaluation: BTreeMap::new(),
                 target,
+                probed: Probed::default(),
                 finished: None,
             };
-            let tables = [STEPS_HEADER, EVALUATIONS_HEADER, BATCH_HEADER].map(str::to_owned);
-            (progress, Tables::from(tables))
+            let tables = own.iter().map(|&(name, header)| (name, header.to_owned()));
+            (progress, Tables::new(tables))
         };
         Ok(Self {
             config,
@@ -132,6 +172,10 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
                 self.evaluate()?;
                 continue;
             }
+            if let Some(when) = self.probe_is_due(over) {
+                self.probe(when)?;
+                continue;
+            }
             if over {
                 let censored = self.progress.target.is_some_and(|t| !t.reached);
                 let status = if censored {
@@ -149,14 +193,14 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             let report = self.session.step()?;
             let step = step + 1;
             self.note_changes();
+            self.note_noises();
             let bound = self.config.train.divergence_loss;
             let diverged = !(report.loss.is_finite() && report.loss <= bound);
             let log_every = self.config.train.log_every.max(1);
             if step.is_multiple_of(log_every) || self.session.is_over() || diverged {
                 let momentum = report.momentum.map_or_else(String::new, |m| m.to_string());
-                let _ = writeln!(
-                    self.tables.steps,
-                    "{step},{},{},{},{},{},{},{momentum}",
+                let row = format!(
+                    "{step},{},{},{},{},{},{},{momentum}\n",
                     self.session.epochs(),
                     self.session.examples(),
                     report.examples,
@@ -164,6 +208,7 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
                     report.loss,
                     report.workers,
                 );
+                self.write(STEPS, &row);
             }
             let total = self.session.setup().total_steps.max(step);
             (self.control.progress)(step, total, report.loss);
@@ -182,6 +227,126 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
                 since_checkpoint = Stopwatch::start();
             }
         }
+        let diverged = matches!(self.progress.finished, Some((Status::Diverged, _)));
+        if self.config.probes.at_moments() && !self.progress.probed.end && !diverged {
+            self.probe(When::End)?;
+        }
+        Ok(())
+    }
+
+    /// Appends to a table.
+    fn write(&mut self, table: &str, rows: &str) {
+        if let Some(table) = self.tables.get_mut(table) {
+            table.push_str(rows);
+        }
+    }
+
+    /// Writes what the updates since the last call say about the noise of their gradients.
+    fn note_noises(&mut self) {
+        for noise in self.session.take_noises() {
+            let cell = |value: Option<f64>| value.map_or_else(String::new, |v| v.to_string());
+            // tr(Sigma)/B is the noise in the squared norm of the batch's gradient.
+            let snr = noise.squared_gradient / (noise.tr_sigma / noise.b_big);
+            let row = format!(
+                "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
+                noise.step,
+                noise.epoch,
+                noise.examples,
+                noise.lr,
+                noise.b_small,
+                noise.g2_small,
+                noise.b_big,
+                noise.g2_big,
+                noise.tr_sigma,
+                noise.squared_gradient,
+                cell(noise.cosine_previous),
+                noise.cosine_workers,
+                snr,
+                cell(noise.adamw.map(|(small, _)| small)),
+                cell(noise.adamw.map(|(_, big)| big)),
+            );
+            self.write(NOISE, &row);
+            for layer in &noise.layers {
+                let row = format!(
+                    "{},{},{},{},{},{}\n",
+                    noise.step,
+                    layer.layer,
+                    noise.b_small,
+                    layer.g2_small,
+                    noise.b_big,
+                    layer.g2_big
+                );
+                self.write(LAYER_NOISE, &row);
+            }
+        }
+    }
+
+    /// Why the state now is to be probed, if it is.
+    fn probe_is_due(&self, over: bool) -> Option<When> {
+        let probes = &self.config.probes;
+        let (step, probed) = (self.session.step_count(), &self.progress.probed);
+        if !probes.at_moments() {
+            return None;
+        }
+        if step == 0 {
+            return (probes.start && probed.step.is_none()).then_some(When::Start);
+        }
+        if let Some(bound) = probes.at_train_loss
+            && !probed.at_train_loss
+            && self.progress.evaluated_step == Some(step)
+            && let Some(train) = self.progress.evaluation.get(&Split::Train)
+            && train.loss <= bound
+        {
+            return Some(When::TrainLoss);
+        }
+        if over || probed.step == Some(step) {
+            return None;
+        }
+        let due = match (probes.every_steps, probes.every_epochs) {
+            (Some(every), _) => step.is_multiple_of(every),
+            (None, Some(every)) => {
+                let passed = |epochs: f64| (epochs / every + 1e-9).floor();
+                passed(self.session.epochs()) > passed(probed.epoch.unwrap_or(0.0))
+            }
+            (None, None) => false,
+        };
+        due.then_some(When::Schedule)
+    }
+
+    fn probe(&mut self, when: When) -> Result<(), TrainError> {
+        let (step, epoch) = (self.session.step_count(), self.session.epochs());
+        let statistics = match self.statistics.take() {
+            Some((at, statistics)) if at == step => statistics,
+            _ => self.session.statistics()?,
+        };
+        let train = match self.progress.evaluation.get(&Split::Train) {
+            Some(train) if self.progress.evaluated_step == Some(step) => Some(*train),
+            _ => self.session.evaluate(Split::Train, &statistics)?,
+        };
+        let rows = match self.session.probe(&statistics, self.control.stop) {
+            Err(TrainError::Probe(ProbeError::Interrupted)) => {
+                self.checkpoint()?;
+                return Err(TrainError::Interrupted { step });
+            }
+            rows => rows?,
+        };
+        let place = probe::Place {
+            step,
+            epoch,
+            when: when.name(),
+            train_loss: train.map(|train| train.loss),
+        };
+        let rows: String = rows.iter().map(|row| row.csv(&place)).collect();
+        self.write(PROBES, &rows);
+        self.statistics = Some((step, statistics));
+        let probed = &mut self.progress.probed;
+        match when {
+            When::Start | When::Schedule => {
+                (probed.step, probed.epoch) = (Some(step), Some(epoch));
+            }
+            When::TrainLoss => probed.at_train_loss = true,
+            When::End => probed.end = true,
+        }
         Ok(())
     }
 
@@ -190,9 +355,8 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
         for noted in self.session.take_changes() {
             let change = noted.change;
             let value = change.value.map_or_else(String::new, |v| v.to_string());
-            let _ = writeln!(
-                self.tables.batch,
-                "{},{},{},{},{},{},{},{},{value},{}",
+            let row = format!(
+                "{},{},{},{},{},{},{},{},{value},{}\n",
                 noted.step,
                 noted.epoch,
                 noted.examples,
@@ -203,6 +367,7 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
                 quoted(&change.quantity),
                 quoted(&change.reason),
             );
+            self.write(BATCH, &row);
         }
     }
 
@@ -235,13 +400,13 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             let accuracy = evaluation
                 .accuracy
                 .map_or_else(String::new, |a| a.to_string());
-            let _ = writeln!(
-                self.tables.evaluations,
-                "{step},{epoch},{examples},{},{},{accuracy},{}",
+            let row = format!(
+                "{step},{epoch},{examples},{},{},{accuracy},{}\n",
                 split.name(),
                 evaluation.loss,
                 evaluation.n
             );
+            self.write(EVALUATIONS, &row);
             self.progress.evaluation.insert(split, evaluation);
         }
         self.statistics = Some((step, statistics));
@@ -312,6 +477,26 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             target: self.progress.target,
             statistics_exchange: exchange,
         })
+    }
+}
+
+/// Why a state is probed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    Start,
+    Schedule,
+    TrainLoss,
+    End,
+}
+
+impl When {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Schedule => "schedule",
+            Self::TrainLoss => "train_loss",
+            Self::End => "end",
+        }
     }
 }
 

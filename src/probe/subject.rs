@@ -1,0 +1,623 @@
+//! The loss that a probe looks at: a mean over fixed examples, in double precision.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::adversarial::{self, Attack, RobustAccuracy, robust_accuracy};
+use super::{Landscape, ProbeError};
+use crate::collective::Pool;
+use crate::config::{ProbeStatistics, ProbesConfig, Products, TrialConfig};
+use crate::data::order::{pieces, shards};
+use crate::data::{Data, Examples};
+use crate::math::operator::{SymmetricOperator, add_scaled, dot};
+use crate::objective::{
+    Along, Batch, Differences, ExampleNorms, LayerStatistics, Layout, Objective, ObjectiveError,
+    Point, StatisticsMode,
+};
+use crate::rng;
+
+/// Examples in one piece. Fixed, so that sums round the same on any machine.
+const PIECE: usize = 256;
+
+/// Sums that are made side by side and then added in order. Fixed, so that the bits do not depend on
+/// the number of threads; each costs a vector as long as the parameters.
+const STRIPS: usize = 16;
+
+/// Examples of a probe where the config says nothing.
+const DEFAULT_EXAMPLES: usize = 2048;
+
+/// Which batch statistics a batch-normalized model uses under a probe.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SubjectStatistics {
+    /// These, held fixed. Empty for a model without batch normalization.
+    Frozen(Vec<LayerStatistics>),
+    /// Those of groups of at least this many examples.
+    Batch {
+        /// Examples of a group.
+        group: usize,
+    },
+}
+
+/// Test examples that are attacked where nothing is said.
+const ATTACKED_EXAMPLES: usize = 1000;
+
+/// What a probe looks at, besides model and data.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SubjectOptions {
+    /// Number of training examples.
+    pub examples: usize,
+    /// Seed of their choice.
+    pub seed: u64,
+    /// Batch statistics.
+    pub statistics: SubjectStatistics,
+    /// The L2 term lambda/2 |p|^2 over the parameters in these ranges.
+    pub l2: Option<(f64, Vec<Range<usize>>)>,
+    /// How products with the Hessian are made.
+    pub products: Products,
+}
+
+impl SubjectOptions {
+    /// Those that a config asks for. `statistics` are the inference statistics of the parameters
+    /// that are probed, `group` the examples of a group in training.
+    pub fn new(
+        config: &TrialConfig,
+        data: &Data,
+        layout: &Layout,
+        statistics: Vec<LayerStatistics>,
+        group: usize,
+    ) -> Self {
+        let probes: &ProbesConfig = &config.probes;
+        let available = match &data.fresh {
+            Some(_) => usize::MAX,
+            None => data.train.len(),
+        };
+        let l2 = config.optimizer.l2().filter(|_| probes.weight_decay);
+        let roles = config.optimizer.l2_roles();
+        Self {
+            examples: probes.examples.unwrap_or(DEFAULT_EXAMPLES).min(available),
+            seed: config.data.split_seed,
+            statistics: match probes.statistics {
+                ProbeStatistics::Frozen => SubjectStatistics::Frozen(statistics),
+                ProbeStatistics::Batch => SubjectStatistics::Batch { group },
+            },
+            l2: l2.map(|lambda| {
+                let decays = |role| roles.is_none_or(|roles| roles.contains(&role));
+                let own = layout.parameters.iter().filter(|p| decays(p.role));
+                (lambda, own.map(|p| p.range.clone()).collect())
+            }),
+            products: probes.products,
+        }
+    }
+}
+
+/// A part of the examples that one pass takes.
+#[derive(Debug, Clone)]
+struct Piece {
+    range: Range<usize>,
+    groups: Vec<usize>,
+}
+
+/// What the threads share.
+struct Inner<'env> {
+    objective: &'env dyn Objective<f64>,
+    data: &'env Data,
+    examples: &'env Examples,
+    ids: Vec<u64>,
+    pieces: Vec<Piece>,
+    statistics: SubjectStatistics,
+}
+
+impl Inner<'_> {
+    fn batch(&self, piece: usize) -> (Batch<f64>, f64) {
+        let Piece { range, groups } = &self.pieces[piece];
+        let ids = &self.ids[range.clone()];
+        let batch = Batch::gather(self.data, self.examples, ids, groups);
+        (batch, range.len() as f64 / self.ids.len() as f64)
+    }
+
+    fn mode(&self) -> StatisticsMode<'_> {
+        match &self.statistics {
+            SubjectStatistics::Frozen(statistics) => StatisticsMode::Inference(statistics),
+            SubjectStatistics::Batch { .. } => StatisticsMode::Batch,
+        }
+    }
+}
+
+/// The mean loss over fixed, seeded training examples as a function of the parameters, spread over
+/// threads; the same bits on any number of them. The order of the examples, their cut into pieces
+/// and the order of summation are fixed.
+pub struct Subject<'pool, 'env> {
+    inner: Arc<Inner<'env>>,
+    pool: &'pool Pool<'env>,
+    l2: Option<(f64, Vec<Range<usize>>)>,
+    seed: u64,
+    exact: bool,
+    stop: Option<&'pool AtomicBool>,
+    evaluations: Arc<AtomicUsize>,
+}
+
+impl<'pool, 'env> Subject<'pool, 'env> {
+    /// The loss of `objective` on training examples of `data`.
+    ///
+    /// # Errors
+    /// If exact products are asked of an objective that has none, or a group of batch statistics
+    /// would have a single example.
+    pub fn new(
+        objective: &'env dyn Objective<f64>,
+        data: &'env Data,
+        pool: &'pool Pool<'env>,
+        options: SubjectOptions,
+    ) -> Result<Self, ProbeError> {
+        let exact = match options.products {
+            Products::Auto => objective.has_exact_products(),
+            Products::Differences => false,
+            Products::Exact if objective.has_exact_products() => true,
+            Products::Exact => return Err(ObjectiveError::NoExactProducts.into()),
+        };
+        let ids: Vec<u64> = if data.fresh.is_some() {
+            (0..options.examples as u64).collect()
+        } else {
+            let n = data.train.len();
+            let order = rng::permutation(n, options.seed, "curvature", 0);
+            let own = order.iter().take(options.examples);
+            own.map(|&i| u64::from(i)).collect()
+        };
+        if ids.is_empty() {
+            return Err(ProbeError::NoExamples);
+        }
+        let whole = 0..ids.len();
+        let pieces = match options.statistics {
+            SubjectStatistics::Batch { group } if objective.has_batch_statistics() => {
+                let groups = shards(ids.len(), (ids.len() / group.max(1)).max(1));
+                groups
+                    .chunks((PIECE / group.max(1)).max(1))
+                    .map(|groups| Piece {
+                        range: groups[0].start..groups[groups.len() - 1].end,
+                        groups: groups.iter().map(Range::len).collect(),
+                    })
+                    .collect()
+            }
+            _ => pieces(&whole, PIECE)
+                .into_iter()
+                .map(|range| Piece {
+                    groups: vec![range.len()],
+                    range,
+                })
+                .collect(),
+        };
+        let inner = Inner {
+            objective,
+            data,
+            examples: &data.train,
+            ids,
+            pieces,
+            statistics: options.statistics,
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+            pool,
+            l2: options.l2.filter(|(lambda, _)| *lambda != 0.0),
+            seed: options.seed,
+            exact,
+            stop: None,
+            evaluations: Arc::default(),
+        })
+    }
+
+    /// Ends with [`ProbeError::Interrupted`] once `stop` is set.
+    pub fn with_stop(mut self, stop: &'pool AtomicBool) -> Self {
+        self.stop = Some(stop);
+        self
+    }
+
+    /// The layout of the parameters.
+    pub fn layout(&self) -> &'env Layout {
+        self.inner.objective.layout()
+    }
+
+    /// Seed of the examples' choice, and of the random vectors of probes.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The batch statistics as tables name them; empty for a model without batch normalization.
+    pub fn statistics_name(&self) -> &'static str {
+        match self.inner.statistics {
+            _ if !self.inner.objective.has_batch_statistics() => "",
+            SubjectStatistics::Frozen(_) => ProbeStatistics::Frozen.name(),
+            SubjectStatistics::Batch { .. } => ProbeStatistics::Batch.name(),
+        }
+    }
+
+    /// Number of examples.
+    pub fn examples(&self) -> usize {
+        self.inner.ids.len()
+    }
+
+    /// Which training examples, in the order in which they are cut into pieces.
+    pub fn ids(&self) -> &[u64] {
+        &self.inner.ids
+    }
+
+    /// Training examples that there are; `None` where they never repeat.
+    pub fn population(&self) -> Option<usize> {
+        let data = self.inner.data;
+        data.fresh.is_none().then(|| data.train.len())
+    }
+
+    /// Whether products are exact, not differences of gradients.
+    pub fn has_exact_products(&self) -> bool {
+        self.exact
+    }
+
+    /// Losses, gradients and products made so far, for a progress bar.
+    pub fn evaluations(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.evaluations)
+    }
+
+    /// The sum over the pieces of what `work` writes for each, and the sum of what it returns.
+    /// `work` gets the pieces of one strip and the vector to write their sum into.
+    fn sum(
+        &self,
+        out: &mut [f64],
+        work: impl Fn(&Inner<'env>, Range<usize>, &mut [f64]) -> Result<f64, ObjectiveError>
+        + Send
+        + Sync
+        + 'env,
+    ) -> Result<f64, ProbeError> {
+        if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            return Err(ProbeError::Interrupted);
+        }
+        self.evaluations.fetch_add(1, Ordering::Relaxed);
+        let strips = shards(
+            self.inner.pieces.len(),
+            STRIPS.min(self.inner.pieces.len()),
+        );
+        let (inner, length) = (Arc::clone(&self.inner), out.len());
+        let count = strips.len();
+        let results = self.pool.map(count, move |i| {
+            let mut sum = vec![0.0; length];
+            work(&inner, strips[i].clone(), &mut sum).map(|value| (value, sum))
+        });
+        out.fill(0.0);
+        let mut total = 0.0;
+        for result in results {
+            let (value, sum) = result?;
+            total += value;
+            add_scaled(out, 1.0, &sum);
+        }
+        Ok(total)
+    }
+
+    /// Adds the L2 term's part of a gradient or of a product with the Hessian.
+    fn add_l2(&self, of: &[f64], out: &mut [f64]) -> f64 {
+        let Some((lambda, ranges)) = &self.l2 else {
+            return 0.0;
+        };
+        let mut squares = 0.0;
+        for range in ranges {
+            let own = &of[range.clone()];
+            add_scaled(&mut out[range.clone()], *lambda, own);
+            squares += dot(own, own);
+        }
+        0.5 * lambda * squares
+    }
+
+    /// The loss at these parameters, to be differentiated again and again.
+    ///
+    /// # Errors
+    /// If their number does not fit the model.
+    pub fn at(&self, parameters: &[f64]) -> Result<SubjectAt<'_, 'pool, 'env>, ProbeError> {
+        Ok(SubjectAt {
+            subject: self,
+            point: Arc::from(self.inner.objective.at(parameters)?),
+            parameters: Arc::new(parameters.to_vec()),
+            products: 0,
+        })
+    }
+
+    /// The loss of each example, in the order of [`Subject::ids`]. Without the L2 term.
+    ///
+    /// # Errors
+    /// If the model fails.
+    pub fn losses(&self, parameters: &[f64]) -> Result<Vec<f64>, ProbeError> {
+        let point: Arc<dyn Point<f64> + 'env> = Arc::from(self.inner.objective.at(parameters)?);
+        let inner = Arc::clone(&self.inner);
+        let count = inner.pieces.len();
+        let parts = self.pool.map(count, move |i| {
+            let (batch, _) = inner.batch(i);
+            Ok(point.predict(batch, inner.mode())?.losses)
+        });
+        let parts: Result<Vec<Vec<f64>>, ObjectiveError> = parts.into_iter().collect();
+        Ok(parts?.concat())
+    }
+
+    /// Accuracy on test examples (training examples where there is no test set) that `attack` moves,
+    /// at each radius: `count` of them (default 1000), drawn with the seed.
+    ///
+    /// # Errors
+    /// If the model fails or has no input gradient.
+    pub fn attack(
+        &self,
+        parameters: &[f64],
+        attack: &Attack,
+        radii: &[f64],
+        count: Option<usize>,
+    ) -> Result<Vec<RobustAccuracy>, ProbeError> {
+        let data = self.inner.data;
+        let test = data.test.as_ref().filter(|test| !test.is_empty());
+        let examples = test.unwrap_or(&data.train);
+        let order = rng::permutation(examples.len(), self.seed, "adversarial", 0);
+        let ids = order.iter().map(|&i| u64::from(i));
+        let ids: Vec<u64> = ids.take(count.unwrap_or(ATTACKED_EXAMPLES)).collect();
+        let parts = pieces(&(0..ids.len()), PIECE);
+        let point: Arc<dyn Point<f64> + 'env> = Arc::from(self.inner.objective.at(parameters)?);
+        let (inner, attack, own) = (Arc::clone(&self.inner), *attack, radii.to_vec());
+        let found = self.pool.map(parts.len(), move |i| {
+            let part = &ids[parts[i].clone()];
+            let batch: Batch<f64> = Batch::gather(data, examples, part, &[part.len()]);
+            let labels: Vec<usize> = batch.labels.iter().map(|&label| label as usize).collect();
+            let with = |features: &[f64]| Batch {
+                features: features.to_vec(),
+                ..batch.clone()
+            };
+            let mut gradient = |features: &[f64], out: &mut [f64]| {
+                let mut own = Vec::with_capacity(out.len());
+                point.input_gradient(with(features), inner.mode(), &mut own)?;
+                out.copy_from_slice(&own);
+                Ok::<(), ProbeError>(())
+            };
+            let mut predict = |features: &[f64]| {
+                let classes = point.predict(with(features), inner.mode())?.classes;
+                Ok(classes.into_iter().map(|class| class as usize).collect())
+            };
+            let attacked = adversarial::Examples {
+                features: &batch.features,
+                labels: &labels,
+                first: parts[i].start as u64,
+                range: None,
+            };
+            robust_accuracy(&attacked, &attack, &own, &mut gradient, &mut predict)
+        });
+        let zero = |&radius: &f64| RobustAccuracy {
+            radius,
+            correct: 0,
+            examples: 0,
+        };
+        let mut all: Vec<RobustAccuracy> = radii.iter().map(zero).collect();
+        for part in found {
+            for (all, part) in all.iter_mut().zip(part?) {
+                all.correct += part.correct;
+                all.examples += part.examples;
+            }
+        }
+        Ok(all)
+    }
+
+    /// The gradient of each of `count` equal parts of the examples, and their sizes.
+    ///
+    /// # Errors
+    /// If the model fails, or a part would be empty.
+    pub fn parts(
+        &self,
+        parameters: &[f64],
+        count: usize,
+    ) -> Result<(Vec<usize>, Vec<Vec<f64>>), ProbeError> {
+        let count = count.min(self.examples());
+        let parts = shards(self.examples(), count);
+        let sizes = parts.iter().map(Range::len).collect();
+        let point: Arc<dyn Point<f64> + 'env> = Arc::from(self.inner.objective.at(parameters)?);
+        let (inner, length) = (Arc::clone(&self.inner), parameters.len());
+        let gradients = self.pool.map(count, move |i| {
+            let mut gradient = vec![0.0; length];
+            let mut buffer = vec![0.0; length];
+            for piece in pieces(&parts[i], PIECE) {
+                let weight = piece.len() as f64 / parts[i].len() as f64;
+                let ids = &inner.ids[piece.clone()];
+                let batch = Batch::gather(inner.data, inner.examples, ids, &[piece.len()]);
+                point.gradient(batch, inner.mode(), weight, &mut buffer)?;
+                add_scaled(&mut gradient, 1.0, &buffer);
+            }
+            Ok(gradient)
+        });
+        let gradients: Result<Vec<_>, ObjectiveError> = gradients.into_iter().collect();
+        Ok((sizes, gradients?))
+    }
+}
+
+impl Landscape for Subject<'_, '_> {
+    type Error = ProbeError;
+
+    fn dimension(&self) -> usize {
+        self.layout().len()
+    }
+
+    fn loss(&mut self, at: &[f64]) -> Result<f64, ProbeError> {
+        let point: Arc<dyn Point<f64> + '_> = Arc::from(self.inner.objective.at(at)?);
+        let loss = self.sum(&mut [], move |inner, strip, _| {
+            let mut sum = 0.0;
+            for piece in strip {
+                let (batch, weight) = inner.batch(piece);
+                let losses = point.predict(batch, inner.mode())?.losses;
+                sum += weight * losses.iter().sum::<f64>() / losses.len() as f64;
+            }
+            Ok(sum)
+        })?;
+        let mut unused = at.to_vec();
+        Ok(loss + self.add_l2(at, &mut unused))
+    }
+
+    fn gradient(&mut self, at: &[f64], gradient: &mut [f64]) -> Result<f64, ProbeError> {
+        self.at(at)?.gradient(gradient)
+    }
+}
+
+/// A [`Subject`] at fixed parameters.
+pub struct SubjectAt<'a, 'pool, 'env> {
+    subject: &'a Subject<'pool, 'env>,
+    point: Arc<dyn Point<f64> + 'env>,
+    parameters: Arc<Vec<f64>>,
+    products: usize,
+}
+
+/// A matrix of second derivatives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Curvature {
+    /// The Hessian of the loss.
+    Hessian,
+    /// The Gauss-Newton matrix (1/N) sum J'H_z J, J the derivative of an example's outputs by the
+    /// parameters, H_z the Hessian of its loss by the outputs.
+    GaussNewton,
+}
+
+impl SubjectAt<'_, '_, '_> {
+    /// The loss; overwrites `gradient` with its gradient.
+    ///
+    /// # Errors
+    /// If the model fails.
+    pub fn gradient(&self, gradient: &mut [f64]) -> Result<f64, ProbeError> {
+        let loss = self.gradient_of_examples(gradient)?;
+        Ok(loss + self.subject.add_l2(&self.parameters, gradient))
+    }
+
+    /// As [`SubjectAt::gradient`], without the L2 term.
+    ///
+    /// # Errors
+    /// If the model fails.
+    pub fn gradient_of_examples(&self, gradient: &mut [f64]) -> Result<f64, ProbeError> {
+        let point = Arc::clone(&self.point);
+        self.subject.sum(gradient, move |inner, strip, sum| {
+            let mut buffer = vec![0.0; sum.len()];
+            let mut loss = 0.0;
+            for piece in strip {
+                let (batch, weight) = inner.batch(piece);
+                loss += weight * point.gradient(batch, inner.mode(), weight, &mut buffer)?;
+                add_scaled(sum, 1.0, &buffer);
+            }
+            Ok(loss)
+        })
+    }
+
+    /// Overwrites `product` with the product of a matrix of second derivatives and v.
+    ///
+    /// # Errors
+    /// If the model fails.
+    pub fn product(
+        &mut self,
+        of: Curvature,
+        v: &[f64],
+        product: &mut [f64],
+    ) -> Result<(), ProbeError> {
+        if v.iter().all(|&x| x == 0.0) {
+            product.fill(0.0);
+            return Ok(());
+        }
+        self.products += 1;
+        let (point, at) = (Arc::clone(&self.point), Arc::clone(&self.parameters));
+        let (direction, exact) = (Arc::new(v.to_vec()), self.subject.exact);
+        self.subject.sum(product, move |inner, strip, sum| {
+            let along: Box<dyn Along<f64> + '_> = if exact {
+                point.along(&direction)?
+            } else {
+                Box::new(Differences::new(inner.objective, &*point, &at, &direction)?)
+            };
+            let mut buffer = vec![0.0; sum.len()];
+            for piece in strip {
+                let (batch, weight) = inner.batch(piece);
+                match of {
+                    Curvature::Hessian => {
+                        along.hessian_product(batch, inner.mode(), weight, &mut buffer)?;
+                    }
+                    Curvature::GaussNewton => {
+                        along.gauss_newton_product(batch, inner.mode(), weight, &mut buffer)?;
+                    }
+                }
+                add_scaled(sum, 1.0, &buffer);
+            }
+            Ok(0.0)
+        })?;
+        self.subject.add_l2(v, product);
+        Ok(())
+    }
+
+    /// Products made so far.
+    pub fn products(&self) -> usize {
+        self.products
+    }
+
+    /// The matrix as an operator on whole parameter vectors, or on the vectors that are zero outside
+    /// `range`: then it is the diagonal block of these parameters.
+    pub fn operator(
+        &mut self,
+        of: Curvature,
+        range: Option<Range<usize>>,
+    ) -> impl SymmetricOperator<Error = ProbeError> {
+        let length = self.parameters.len();
+        let range = range.unwrap_or(0..length);
+        Block {
+            whole: range.len() == length,
+            padded: vec![0.0; length],
+            image: vec![0.0; length],
+            range,
+            of,
+            at: self,
+        }
+    }
+
+    /// Squared gradient norms of all examples, in the order of [`Subject::ids`]. Without the L2
+    /// term.
+    ///
+    /// # Errors
+    /// With batch statistics, where the gradient of one example is not defined; if the model fails.
+    pub fn example_norms(&self) -> Result<ExampleNorms, ProbeError> {
+        let (point, inner) = (Arc::clone(&self.point), Arc::clone(&self.subject.inner));
+        let count = inner.pieces.len();
+        let parts = self.subject.pool.map(count, move |i| {
+            let (batch, _) = inner.batch(i);
+            point.example_norms(batch, inner.mode())
+        });
+        let mut all: Option<ExampleNorms> = None;
+        for part in parts {
+            let part = part?;
+            match &mut all {
+                None => all = Some(part),
+                Some(all) => {
+                    all.losses.extend(part.losses);
+                    for (own, more) in all.layers.iter_mut().zip(part.layers) {
+                        own.squared_norms.extend(more.squared_norms);
+                    }
+                }
+            }
+        }
+        all.ok_or(ProbeError::NoExamples)
+    }
+}
+
+/// A diagonal block of a matrix of second derivatives.
+struct Block<'b, 'a, 'pool, 'env> {
+    at: &'b mut SubjectAt<'a, 'pool, 'env>,
+    of: Curvature,
+    range: Range<usize>,
+    whole: bool,
+    padded: Vec<f64>,
+    image: Vec<f64>,
+}
+
+impl SymmetricOperator for Block<'_, '_, '_, '_> {
+    type Error = ProbeError;
+
+    fn dimension(&self) -> usize {
+        self.range.len()
+    }
+
+    fn apply(&mut self, v: &[f64], product: &mut [f64]) -> Result<(), ProbeError> {
+        if self.whole {
+            return self.at.product(self.of, v, product);
+        }
+        self.padded[self.range.clone()].copy_from_slice(v);
+        self.at.product(self.of, &self.padded, &mut self.image)?;
+        product.copy_from_slice(&self.image[self.range.clone()]);
+        Ok(())
+    }
+}
