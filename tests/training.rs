@@ -15,8 +15,8 @@ use std::sync::atomic::AtomicBool;
 
 use batchlab::config::{
     Activation, BatchConfig, DataConfig, DataSource, EpochEnd, LearningRateConfig, Metric,
-    ModelConfig, MomentumSchedule, Normalization, OptimizerConfig, Precision, Split, TargetConfig,
-    TrainConfig, TrialConfig,
+    ModelConfig, MomentumSchedule, Normalization, OptimizerConfig, Precision, ProbesConfig, Split,
+    TargetConfig, TrainConfig, TrialConfig,
 };
 use batchlab::data::Data;
 use batchlab::model::{AnyObjective, Registry, weights};
@@ -46,6 +46,7 @@ fn config(model: ModelConfig, optimizer: OptimizerConfig, lr: f64) -> TrialConfi
         batch: BatchConfig::default(),
         optimizer,
         momentum_schedule: MomentumSchedule::default(),
+        probes: ProbesConfig::default(),
     }
 }
 

@@ -97,8 +97,9 @@ pub fn main_with(registry: &Registry) -> ExitCode {
         })),
         Command::Config(command) => done(command.run(&mut Out)),
         Command::Data(command) => done(data::run(&command).map_err(Into::into)),
-        Command::Probe(args) => probe::run(&args, registry)
-            .unwrap_or_else(|error| fail(&error, ExitCode::FAILURE)),
+        Command::Probe(args) => {
+            probe::run(&args, registry).unwrap_or_else(|error| fail(&error, ExitCode::FAILURE))
+        }
         Command::Noise(args) => done(noise::run(&args, &mut Out)),
         Command::BenchStep(args) => done(bench::run(&args)),
     }

@@ -2,6 +2,7 @@
 //! left, or that come from elsewhere.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,7 +24,7 @@ use crate::config::{
 use crate::data::Data;
 use crate::model::{AnyObjective, Registry, weights};
 use crate::objective::{
-    LayerStatistics, Objective, Point, population_statistics_at, scores_at,
+    LayerStatistics, Objective, Point, Scores, population_statistics_at, scores_at,
 };
 use crate::probe::{
     self, HEADER, Place, ProbeError, Probed, Row, Subject, SubjectOptions, sharpness, surface,
@@ -177,7 +178,12 @@ struct HessianArgs {
 #[derive(Debug, Args)]
 struct SharpnessArgs {
     /// Half-widths of Keskar's box.
-    #[arg(long, value_name = "X,...", value_delimiter = ',', default_value = "0.001,0.0005")]
+    #[arg(
+        long,
+        value_name = "X,...",
+        value_delimiter = ',',
+        default_value = "0.001,0.0005"
+    )]
     epsilons: Vec<f64>,
     /// Dimension of the random subspace; 0: the full space only.
     #[arg(long, value_name = "P", default_value_t = 100)]
@@ -186,10 +192,20 @@ struct SharpnessArgs {
     #[arg(long, value_name = "N", default_value_t = 10)]
     iterations: usize,
     /// Radii of the L2 ball for the worst loss.
-    #[arg(long, value_name = "X,...", value_delimiter = ',', default_value = "0.05")]
+    #[arg(
+        long,
+        value_name = "X,...",
+        value_delimiter = ',',
+        default_value = "0.05"
+    )]
     l2_radii: Vec<f64>,
     /// Standard deviations of Gaussian noise on the parameters.
-    #[arg(long, value_name = "X,...", value_delimiter = ',', default_value = "0.01")]
+    #[arg(
+        long,
+        value_name = "X,...",
+        value_delimiter = ',',
+        default_value = "0.01"
+    )]
     sigmas: Vec<f64>,
     /// Accuracy under FGSM and PGD at these radii, in units of the prepared features.
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
@@ -287,12 +303,14 @@ fn probe_all(args: &ProbeArgs, registry: &Registry, stop: &AtomicBool) -> Result
         let rows = found.rows.iter().map(|row| row.csv(&found.place));
         let mut own = HEADER.to_owned();
         for row in rows {
-            table.push_str(&format!("{},{row}", trial.id));
+            let _ = write!(table, "{},{row}", trial.id);
             own.push_str(&row);
         }
         // After each trial: a long probe of many trials is of use before its end.
         match (&out, &common.out) {
-            (Some(out), None) if !is_study => store::write_atomic(&out.join(&name), own.as_bytes())?,
+            (Some(out), None) if !is_study => {
+                store::write_atomic(&out.join(&name), own.as_bytes())?;
+            }
             (Some(out), given) => {
                 store::write_atomic(&out.join(&name), table.as_bytes())?;
                 if let (None, Some(folder)) = (given, trial.weights.parent()) {
@@ -569,34 +587,35 @@ impl Opened<'_> {
         })
     }
 
-    /// Loss and accuracy over the examples of a split, with batch statistics of these parameters.
+    /// Loss and accuracy over examples of some splits, with batch statistics of these parameters.
     fn scores<'env>(
         &'env self,
         pool: &Pool<'env>,
         parameters: &[f64],
-        split: Split,
+        splits: &[Split],
         count: usize,
-    ) -> Result<Option<crate::objective::Scores>, BoxError> {
-        let examples = match split {
-            Split::Train => Some(&self.data.train),
-            Split::Validation => self.data.validation.as_ref(),
-            Split::Test => self.data.test.as_ref(),
-        };
-        let Some(examples) = examples.filter(|examples| !examples.is_empty()) else {
-            return Ok(None);
-        };
-        let order = rng::permutation(
-            examples.len(),
-            self.config.data.split_seed,
-            "curvature",
-            0,
-        );
-        let ids = order.iter().take(count).map(|&i| u64::from(i)).collect();
+    ) -> Result<Vec<(Split, Scores)>, BoxError> {
         let statistics = self.population(pool, parameters)?;
         let model: &dyn Objective<f64> = self.model;
         let point: Arc<dyn Point<f64> + 'env> = Arc::from(model.at(parameters)?);
-        let scores = scores_at(point, self.data, pool, examples, ids, &statistics)?;
-        Ok(Some(scores))
+        let mut found = Vec::new();
+        for &split in splits {
+            let examples = match split {
+                Split::Train => Some(&self.data.train),
+                Split::Validation => self.data.validation.as_ref(),
+                Split::Test => self.data.test.as_ref(),
+            };
+            let Some(examples) = examples.filter(|examples| !examples.is_empty()) else {
+                continue;
+            };
+            let seed = self.config.data.split_seed;
+            let order = rng::permutation(examples.len(), seed, "curvature", 0);
+            let ids = order.iter().take(count).map(|&i| u64::from(i)).collect();
+            let point = Arc::clone(&point);
+            let scores = scores_at(point, self.data, pool, examples, ids, &statistics)?;
+            found.push((split, scores));
+        }
+        Ok(found)
     }
 
     /// The loss along a line or on a plane.
@@ -610,77 +629,11 @@ impl Opened<'_> {
         if self.data.fresh.is_some() {
             return Err("the noisy quadratic has no examples to take a surface over".into());
         }
-        let other = own
-            .to
-            .as_deref()
-            .map(|to| other_end(&args.run, to))
-            .transpose()?;
-        let count = args.common.examples.unwrap_or(SURFACE_EXAMPLES);
-        let table = Pool::with(threads(&args.common), |pool| -> Result<String, BoxError> {
-            let (from, _) = self.weights(&self.trial.weights, &self.weights, pool)?;
-            let interrupted = || -> Result<(), BoxError> {
-                if stop.load(Ordering::Relaxed) {
-                    return Err(Stopped.into());
-                }
-                Ok(())
-            };
-            match &other {
-                Some((label, path)) => {
-                    let (to, _) = self.weights(path, &store::read(path)?, pool)?;
-                    let reach = own.extent.unwrap_or(0.5);
-                    let points = own.points.unwrap_or(surface::LINE_POINTS);
-                    let alphas = surface::positions(-reach, 1.0 + reach, points);
-                    let bar = bar(&args.common, alphas.len() as u64, "points of the line");
-                    let found = surface::line(&from, &to, &alphas, |at| {
-                        interrupted()?;
-                        bar.inc(1);
-                        let train = self.scores(pool, at, Split::Train, count)?;
-                        Ok::<_, BoxError>([train, self.scores(pool, at, Split::Test, count)?])
-                    })
-                    .map_err(of_surface)?;
-                    bar.finish_and_clear();
-                    let mut text = String::from("alpha,split,loss,accuracy,label\n");
-                    let line = format!("{} to {label}", self.trial.label);
-                    for (alpha, scores) in alphas.iter().zip(&found) {
-                        for (split, scores) in ["train", "test"].iter().zip(scores) {
-                            let Some(scores) = scores else { continue };
-                            let accuracy = scores.accuracy.map_or(String::new(), |a| a.to_string());
-                            let loss = scores.loss;
-                            text.push_str(&format!("{alpha},{split},{loss},{accuracy},{line:?}\n"));
-                        }
-                    }
-                    Ok(text)
-                }
-                None => {
-                    let model: &dyn Objective<f64> = self.model;
-                    let layout = model.layout();
-                    let direction = |index, other: Option<&[f64]>| {
-                        surface::filter_normalized::<BoxError>(layout, &from, own.seed, index, other)
-                            .map_err(of_surface)
-                    };
-                    let first = direction(0, None)?;
-                    let second = direction(1, Some(&first))?;
-                    let points = own.points.unwrap_or(PLANE_POINTS);
-                    let extent = own.extent.unwrap_or(1.0);
-                    let total = (points * points) as u64;
-                    let bar = bar(&args.common, total, "points of the plane");
-                    let found = surface::plane(&from, &first, &second, extent, points, |at| {
-                        interrupted()?;
-                        bar.inc(1);
-                        let scores = self.scores(pool, at, Split::Train, count)?;
-                        Ok::<_, BoxError>(scores.map_or(f64::NAN, |scores| scores.loss))
-                    })
-                    .map_err(of_surface)?;
-                    bar.finish_and_clear();
-                    let mut text = String::from("alpha,beta,loss\n");
-                    for (row, beta) in found.values.chunks(points).zip(&found.positions) {
-                        for (loss, alpha) in row.iter().zip(&found.positions) {
-                            text.push_str(&format!("{alpha},{beta},{loss}\n"));
-                        }
-                    }
-                    Ok(text)
-                }
-            }
+        let to = own.to.as_deref();
+        let other = to.map(|to| other_end(&args.run, to)).transpose()?;
+        let table = Pool::with(threads(&args.common), |pool| match &other {
+            Some(other) => self.line(own, &args.common, other, pool, stop),
+            None => self.plane(own, &args.common, pool, stop),
         })?;
         let name = if other.is_some() { "line" } else { "plane" };
         let Some(out) = out else {
@@ -695,6 +648,89 @@ impl Opened<'_> {
         }
         list(&files, &args.common)
     }
+
+    /// line.csv: loss and accuracy along the line to other weights.
+    fn line<'env>(
+        &'env self,
+        own: &SurfaceArgs,
+        common: &Common,
+        (label, path): &(String, PathBuf),
+        pool: &Pool<'env>,
+        stop: &AtomicBool,
+    ) -> Result<String, BoxError> {
+        let (from, _) = self.weights(&self.trial.weights, &self.weights, pool)?;
+        let (to, _) = self.weights(path, &store::read(path)?, pool)?;
+        let reach = own.extent.unwrap_or(0.5);
+        let points = own.points.unwrap_or(surface::LINE_POINTS);
+        let alphas = surface::positions(-reach, 1.0 + reach, points);
+        let bar = bar(common, alphas.len() as u64, "points of the line");
+        let count = common.examples.unwrap_or(SURFACE_EXAMPLES);
+        let found = surface::line(&from, &to, &alphas, |at| {
+            go_on(stop)?;
+            bar.inc(1);
+            self.scores(pool, at, &[Split::Train, Split::Test], count)
+        })
+        .map_err(of_surface)?;
+        bar.finish_and_clear();
+        let mut text = String::from("alpha,split,loss,accuracy,label\n");
+        let line = format!("{} to {label}", self.trial.label).replace('"', "\"\"");
+        for (alpha, scores) in alphas.iter().zip(&found) {
+            for (split, Scores { loss, accuracy }) in scores {
+                let accuracy = accuracy.map_or_else(String::new, |a| a.to_string());
+                let _ = writeln!(
+                    text,
+                    "{alpha},{},{loss},{accuracy},\"{line}\"",
+                    split.name()
+                );
+            }
+        }
+        Ok(text)
+    }
+
+    /// plane.csv: training loss on a plane around the weights.
+    fn plane<'env>(
+        &'env self,
+        own: &SurfaceArgs,
+        common: &Common,
+        pool: &Pool<'env>,
+        stop: &AtomicBool,
+    ) -> Result<String, BoxError> {
+        let (from, _) = self.weights(&self.trial.weights, &self.weights, pool)?;
+        let model: &dyn Objective<f64> = self.model;
+        let direction = |index, other: Option<&[f64]>| {
+            surface::filter_normalized::<BoxError>(model.layout(), &from, own.seed, index, other)
+                .map_err(of_surface)
+        };
+        let first = direction(0, None)?;
+        let second = direction(1, Some(&first))?;
+        let points = own.points.unwrap_or(PLANE_POINTS);
+        let extent = own.extent.unwrap_or(1.0);
+        let bar = bar(common, (points * points) as u64, "points of the plane");
+        let count = common.examples.unwrap_or(SURFACE_EXAMPLES);
+        let found = surface::plane(&from, &first, &second, extent, points, |at| {
+            go_on(stop)?;
+            bar.inc(1);
+            let scores = self.scores(pool, at, &[Split::Train], count)?;
+            Ok::<_, BoxError>(scores.first().map_or(f64::NAN, |(_, scores)| scores.loss))
+        })
+        .map_err(of_surface)?;
+        bar.finish_and_clear();
+        let mut text = String::from("alpha,beta,loss\n");
+        for (row, beta) in found.values.chunks(points).zip(&found.positions) {
+            for (loss, alpha) in row.iter().zip(&found.positions) {
+                let _ = writeln!(text, "{alpha},{beta},{loss}");
+            }
+        }
+        Ok(text)
+    }
+}
+
+/// Stops where the user asked to.
+fn go_on(stop: &AtomicBool) -> Result<(), BoxError> {
+    if stop.load(Ordering::Relaxed) {
+        return Err(Stopped.into());
+    }
+    Ok(())
 }
 
 /// Examples of each split under a surface where nothing is said.
@@ -780,7 +816,8 @@ impl Progress {
             };
         }
         let bar = ProgressBar::new_spinner();
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}: {pos} passes, {elapsed}") {
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}: {pos} passes, {elapsed}")
+        {
             bar.set_style(style);
         }
         let (done, counted) = (Arc::new(AtomicBool::new(false)), subject.evaluations());
@@ -848,7 +885,11 @@ impl Found {
 
     /// The summary for the terminal.
     fn print(&self, trial: &FinishedTrial) -> io::Result<()> {
-        let products = if self.exact { "exact" } else { "by differences" };
+        let products = if self.exact {
+            "exact"
+        } else {
+            "by differences"
+        };
         writeln!(
             Out,
             "{}: {} examples, products {products}",
@@ -859,10 +900,13 @@ impl Found {
         let mut order: Vec<(&str, &str)> = Vec::new();
         for row in self.rows.iter().filter(|row| row.probe != "density") {
             let key = (row.probe, row.quantity);
-            let position = order.iter().position(|known| *known == key).unwrap_or_else(|| {
-                order.push(key);
-                order.len() - 1
-            });
+            let position = order
+                .iter()
+                .position(|known| *known == key)
+                .unwrap_or_else(|| {
+                    order.push(key);
+                    order.len() - 1
+                });
             let rows = by_quantity.entry((position, row.probe, row.quantity));
             rows.or_default().push(row);
         }
@@ -873,7 +917,9 @@ impl Found {
             }
             for row in rows {
                 let value = row.value.map_or("undetermined".to_owned(), short);
-                let error = row.standard_error.map_or(String::new(), |e| format!(" +- {}", short(e)));
+                let error = row
+                    .standard_error
+                    .map_or(String::new(), |e| format!(" +- {}", short(e)));
                 let scope = if row.scope.is_empty() {
                     String::new()
                 } else {
@@ -899,11 +945,18 @@ fn print_eigenvalues(probe: &str, quantity: &str, rows: &[&Row]) -> io::Result<(
         .iter()
         .map(|row| {
             let mark = if row.converged == Some(true) { "" } else { "?" };
-            row.value.map_or("undetermined".to_owned(), |v| format!("{}{mark}", short(v)))
+            row.value
+                .map_or("undetermined".to_owned(), |v| format!("{}{mark}", short(v)))
         })
         .collect();
-    let open = rows.iter().filter(|row| row.converged != Some(true)).count();
-    let worst = rows.iter().filter_map(|row| row.residual).fold(0.0, f64::max);
+    let open = rows
+        .iter()
+        .filter(|row| row.converged != Some(true))
+        .count();
+    let worst = rows
+        .iter()
+        .filter_map(|row| row.residual)
+        .fold(0.0, f64::max);
     let products = rows.first().and_then(|row| row.products).unwrap_or(0);
     let note = if open > 0 {
         format!("; ? {open} not converged")

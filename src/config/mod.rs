@@ -62,8 +62,8 @@ pub use canonical::value_text;
 pub use check::MAX_THREADS;
 pub use error::{ConfigError, Problem};
 pub use probes::{
-    AdversarialProbe, BlockKind, DensityProbe, HessianProbe, NoiseProbe, ProbeStatistics, Products,
-    ProbesConfig, SharpnessProbe, TraceMethod,
+    AdversarialProbe, BlockKind, DensityProbe, HessianProbe, NoiseProbe, ProbeStatistics,
+    ProbesConfig, Products, SharpnessProbe, TraceMethod,
 };
 pub use schema::schema_json;
 pub use study::{Axis, MAX_TRIALS, StudyConfig, TrialSpec, load, parse};

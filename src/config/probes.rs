@@ -399,14 +399,14 @@ pub(super) fn check(config: &TrialConfig) -> Checked {
     if let Some(loss) = probes.at_train_loss {
         above_zero("probes.at_train_loss", &[loss])?;
     }
-    if let Some(examples) = probes.examples {
-        if examples < 2 {
-            return Err(Fault::invalid(
-                "probes.examples",
-                format!("{examples} examples are too few"),
-            )
-            .hint("use at least 2; thousands for curvature that differs little between draws"));
-        }
+    if let Some(examples) = probes.examples
+        && examples < 2
+    {
+        return Err(Fault::invalid(
+            "probes.examples",
+            format!("{examples} examples are too few"),
+        )
+        .hint("use at least 2; thousands for curvature that differs little between draws"));
     }
     if probes.weight_decay && config.optimizer.l2().is_none() {
         return Err(Fault::invalid(
@@ -462,11 +462,10 @@ pub(super) fn check(config: &TrialConfig) -> Checked {
     if let Some(probe) = &probes.noise
         && probe.hessian_pieces == 1
     {
-        return Err(Fault::invalid(
-            "probes.noise.hessian_pieces",
-            "one piece has no variance",
-        )
-        .hint("use at least 2; 32 is usual"));
+        return Err(
+            Fault::invalid("probes.noise.hessian_pieces", "one piece has no variance")
+                .hint("use at least 2; 32 is usual"),
+        );
     }
     Ok(())
 }

@@ -696,7 +696,7 @@ impl<M: Network> BurnPoint<'_, M> {
         network: &M,
         outputs: Tensor<2>,
         tangent: Tensor<2>,
-        labels: Tensor<1, Int>,
+        labels: &Tensor<1, Int>,
     ) -> Tensor<2> {
         let slope = |at: Tensor<2>, of: &dyn Fn(Tensor<2>) -> Option<Tensor<1>>| {
             let leaf = at.autodiff().require_grad();
@@ -902,7 +902,7 @@ impl<M: Network, F: BurnScalar> Point<F> for BurnPoint<'_, M> {
                 &passed.network,
                 outputs.clone().inner(),
                 tangent,
-                passed.labels,
+                &passed.labels,
             );
             self.pull(&passed.network, outputs, u, weight / count(n), product);
             None
@@ -931,7 +931,7 @@ impl<M: Network, F: BurnScalar> Point<F> for BurnPoint<'_, M> {
         }
         let layout = &self.objective.layout;
         if let Some(norms) = self.example_norms_in_one_pass(batch.clone(), mode)? {
-            let slow = example_norms_one_by_one(self, layout, first(&batch), mode)?;
+            let slow = example_norms_one_by_one(self, layout, &first(&batch), mode)?;
             let agree = norms
                 .layers
                 .iter()
@@ -941,7 +941,7 @@ impl<M: Network, F: BurnScalar> Point<F> for BurnPoint<'_, M> {
                 return Ok(norms);
             }
         }
-        example_norms_one_by_one(self, layout, batch, mode)
+        example_norms_one_by_one(self, layout, &batch, mode)
     }
 }
 
@@ -1068,7 +1068,7 @@ impl<M: Network, F: BurnScalar> Along<F> for BurnAlong<'_, M> {
             let constant = outputs.value.clone().inner();
             let u = self
                 .point
-                .curve::<F>(&network, constant, tangent.inner(), labels);
+                .curve::<F>(&network, constant, tangent.inner(), &labels);
             self.point
                 .pull(&network, outputs.value, u, weight / count(n), product);
             Ok(())

@@ -267,7 +267,10 @@ pub(super) fn dense(layer: &Linear, direction: Option<&Linear>, input: Dual<2>) 
         return Dual::constant(layer.forward(input.value));
     }
     let weight = parameter(&layer.weight, direction.map(|d| &d.weight));
-    let bias = bias(layer.bias.as_ref(), direction.map(|d| d.bias.as_ref()));
+    let bias = layer
+        .bias
+        .as_ref()
+        .map(|own| parameter(own, direction.and_then(|d| d.bias.as_ref())));
     affine(input, weight, bias, linear)
 }
 
@@ -277,7 +280,10 @@ pub(super) fn convolution(layer: &Conv2d, direction: Option<&Conv2d>, input: Dua
         return Dual::constant(layer.forward(input.value));
     }
     let weight = parameter(&layer.weight, direction.map(|d| &d.weight));
-    let bias = bias(layer.bias.as_ref(), direction.map(|d| d.bias.as_ref()));
+    let bias = layer
+        .bias
+        .as_ref()
+        .map(|own| parameter(own, direction.and_then(|d| d.bias.as_ref())));
     affine(input, weight, bias, |input, weight, bias| {
         // The layer knows its stride and padding; only the tensors are others.
         let mut bare = layer.clone();
@@ -285,11 +291,4 @@ pub(super) fn convolution(layer: &Conv2d, direction: Option<&Conv2d>, input: Dua
         bare.bias = bias.map(|bias| Param::initialized(layer.weight.id, bias));
         bare.forward(input)
     })
-}
-
-fn bias(
-    own: Option<&Param<Tensor<1>>>,
-    direction: Option<Option<&Param<Tensor<1>>>>,
-) -> Option<Dual<1>> {
-    own.map(|own| parameter(own, direction.flatten()))
 }

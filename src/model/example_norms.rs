@@ -125,7 +125,7 @@ impl Capture {
 impl Site {
     fn squares(self, gradients: &mut Gradients) -> Vec<Squares> {
         match self {
-            Self::Dense { layer, input, zero } => dense(&layer, input, gradient(&zero, gradients)),
+            Self::Dense { layer, input, zero } => dense(&layer, input, &gradient(&zero, gradients)),
             Self::Convolution { layer, input, zero } => {
                 convolution(&layer, &input, &gradient(&zero, gradients))
             }
@@ -169,7 +169,7 @@ fn parts<const D: usize>(weight: &Param<Tensor<D>>) -> Option<Parts<D>> {
     Some((own.g.id, directions(v).value, g / lengths))
 }
 
-fn dense(layer: &Linear, input: Tensor<2>, delta: Tensor<2>) -> Vec<Squares> {
+fn dense(layer: &Linear, input: Tensor<2>, delta: &Tensor<2>) -> Vec<Squares> {
     let mut all = Vec::new();
     let squares = delta.clone().powi_scalar(2);
     let inputs = input.clone().powi_scalar(2).sum_dim(1);

@@ -108,7 +108,7 @@ impl ExampleNorms {
 pub fn example_norms_one_by_one<F: Scalar>(
     point: &(impl Point<F> + ?Sized),
     layout: &Layout,
-    batch: Batch<F>,
+    batch: &Batch<F>,
     mode: StatisticsMode<'_>,
 ) -> Result<ExampleNorms, ObjectiveError> {
     let n = batch.len();

@@ -13,8 +13,8 @@ mod scalar;
 
 pub use along::{Along, ExampleNorms, LayerNorms, example_norms_one_by_one};
 pub use differences::Differences;
-pub use examples::{Scores, population_statistics_at, scores_at};
 pub(crate) use differences::difference_step;
+pub use examples::{Scores, population_statistics_at, scores_at};
 pub use layout::{Layout, Parameter, Role};
 pub use quadratic::NoisyQuadratic;
 pub use scalar::Scalar;

@@ -152,7 +152,7 @@ impl<F: Scalar> Point<F> for QuadraticPoint<'_> {
         batch: Batch<F>,
         mode: StatisticsMode<'_>,
     ) -> Result<ExampleNorms, ObjectiveError> {
-        example_norms_one_by_one(self, &self.model.layout, batch, mode)
+        example_norms_one_by_one(self, &self.model.layout, &batch, mode)
     }
 
     fn expected_loss(&self) -> Option<f64> {

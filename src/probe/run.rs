@@ -10,7 +10,8 @@ use super::noise::{
 use super::sharpness::{self, Keskar};
 use super::{Curvature, ProbeError, Row, Subject};
 use crate::config::{
-    AdversarialProbe, BlockKind, DensityProbe, HessianProbe, NoiseProbe, ProbesConfig, SharpnessProbe, TraceMethod,
+    AdversarialProbe, BlockKind, DensityProbe, HessianProbe, NoiseProbe, ProbesConfig,
+    SharpnessProbe, TraceMethod,
 };
 use crate::math::density::{DensitySearch, spectral_density};
 use crate::math::lanczos::{EigenPair, EigenSearch, eigenpairs};
@@ -65,6 +66,12 @@ pub fn run(
     }
     if let Some(probe) = &probes.noise {
         noise(subject, probed, probe, &mut rows, stage)?;
+    }
+    // What is not a number is an empty cell.
+    for row in &mut rows {
+        for cell in [&mut row.value, &mut row.standard_error, &mut row.residual] {
+            *cell = cell.filter(|x| x.is_finite());
+        }
     }
     Ok(rows)
 }
@@ -306,7 +313,10 @@ fn sharp(
                 ..Keskar::new(epsilon, subspace, seed)
             };
             let found = sharpness::keskar(subject, at, &settings)?;
-            let settled = !matches!(found.outcome, Outcome::LineSearchFailed | Outcome::NotFinite);
+            let settled = !matches!(
+                found.outcome,
+                Outcome::LineSearchFailed | Outcome::NotFinite
+            );
             rows.push(Row {
                 at: Some(epsilon),
                 value: Some(found.value),
@@ -447,7 +457,11 @@ fn noise(
             push_ratio(
                 subject,
                 "",
-                ["b_simple_adamw", "b_simple_adamw_low", "b_simple_adamw_high"],
+                [
+                    "b_simple_adamw",
+                    "b_simple_adamw_low",
+                    "b_simple_adamw_high",
+                ],
                 &parts.b_simple,
                 None,
                 rows,

@@ -13,7 +13,7 @@ use crate::data::{Data, Examples};
 use crate::math::operator::{SymmetricOperator, add_scaled, dot};
 use crate::objective::{
     Along, Batch, Differences, ExampleNorms, LayerStatistics, Layout, Objective, ObjectiveError,
-    Point, StatisticsMode,
+    Point, StatisticsMode, example_norms_one_by_one,
 };
 use crate::rng;
 
@@ -98,6 +98,33 @@ struct Piece {
     groups: Vec<usize>,
 }
 
+/// The groups of `n` examples that share batch statistics, of at least `group` examples.
+fn groups_of(n: usize, group: usize) -> Vec<Range<usize>> {
+    shards(n, (n / group.max(1)).max(1))
+}
+
+/// Pieces of whole groups of about `group` examples.
+fn whole_groups(groups: &[Range<usize>], group: usize) -> Vec<Piece> {
+    groups
+        .chunks((PIECE / group.max(1)).max(1))
+        .map(|groups| Piece {
+            range: groups[0].start..groups[groups.len() - 1].end,
+            groups: groups.iter().map(Range::len).collect(),
+        })
+        .collect()
+}
+
+/// Pieces of examples that share nothing.
+fn cut(range: &Range<usize>) -> Vec<Piece> {
+    let pieces = pieces(range, PIECE).into_iter();
+    pieces
+        .map(|range| Piece {
+            groups: vec![range.len()],
+            range,
+        })
+        .collect()
+}
+
 /// What the threads share.
 struct Inner<'env> {
     objective: &'env dyn Objective<f64>,
@@ -169,22 +196,9 @@ impl<'pool, 'env> Subject<'pool, 'env> {
         let whole = 0..ids.len();
         let pieces = match options.statistics {
             SubjectStatistics::Batch { group } if objective.has_batch_statistics() => {
-                let groups = shards(ids.len(), (ids.len() / group.max(1)).max(1));
-                groups
-                    .chunks((PIECE / group.max(1)).max(1))
-                    .map(|groups| Piece {
-                        range: groups[0].start..groups[groups.len() - 1].end,
-                        groups: groups.iter().map(Range::len).collect(),
-                    })
-                    .collect()
+                whole_groups(&groups_of(ids.len(), group), group)
             }
-            _ => pieces(&whole, PIECE)
-                .into_iter()
-                .map(|range| Piece {
-                    groups: vec![range.len()],
-                    range,
-                })
-                .collect(),
+            _ => cut(&whole),
         };
         let inner = Inner {
             objective,
@@ -270,10 +284,7 @@ impl<'pool, 'env> Subject<'pool, 'env> {
             return Err(ProbeError::Interrupted);
         }
         self.evaluations.fetch_add(1, Ordering::Relaxed);
-        let strips = shards(
-            self.inner.pieces.len(),
-            STRIPS.min(self.inner.pieces.len()),
-        );
+        let strips = shards(self.inner.pieces.len(), STRIPS.min(self.inner.pieces.len()));
         let (inner, length) = (Arc::clone(&self.inner), out.len());
         let count = strips.len();
         let results = self.pool.map(count, move |i| {
@@ -395,27 +406,37 @@ impl<'pool, 'env> Subject<'pool, 'env> {
         Ok(all)
     }
 
-    /// The gradient of each of `count` equal parts of the examples, and their sizes.
+    /// The gradient of each of `count` equal parts of the examples, and their sizes; parts of whole
+    /// groups where examples share batch statistics, and no more of them than there are groups.
     ///
     /// # Errors
-    /// If the model fails, or a part would be empty.
+    /// If the model fails.
     pub fn parts(
         &self,
         parameters: &[f64],
         count: usize,
     ) -> Result<(Vec<usize>, Vec<Vec<f64>>), ProbeError> {
-        let count = count.min(self.examples());
-        let parts = shards(self.examples(), count);
-        let sizes = parts.iter().map(Range::len).collect();
+        let n = self.examples();
+        let parts: Vec<Vec<Piece>> = match self.inner.statistics {
+            SubjectStatistics::Batch { group } if self.inner.objective.has_batch_statistics() => {
+                let groups = groups_of(n, group);
+                let parts = shards(groups.len(), count.clamp(1, groups.len())).into_iter();
+                parts.map(|own| whole_groups(&groups[own], group)).collect()
+            }
+            _ => shards(n, count.clamp(1, n)).iter().map(cut).collect(),
+        };
+        let size = |part: &Vec<Piece>| part.iter().map(|piece| piece.range.len()).sum();
+        let sizes: Vec<usize> = parts.iter().map(size).collect();
         let point: Arc<dyn Point<f64> + 'env> = Arc::from(self.inner.objective.at(parameters)?);
         let (inner, length) = (Arc::clone(&self.inner), parameters.len());
+        let (count, own) = (parts.len(), sizes.clone());
         let gradients = self.pool.map(count, move |i| {
             let mut gradient = vec![0.0; length];
             let mut buffer = vec![0.0; length];
-            for piece in pieces(&parts[i], PIECE) {
-                let weight = piece.len() as f64 / parts[i].len() as f64;
-                let ids = &inner.ids[piece.clone()];
-                let batch = Batch::gather(inner.data, inner.examples, ids, &[piece.len()]);
+            for piece in &parts[i] {
+                let weight = piece.range.len() as f64 / own[i] as f64;
+                let ids = &inner.ids[piece.range.clone()];
+                let batch = Batch::gather(inner.data, inner.examples, ids, &piece.groups);
                 point.gradient(batch, inner.mode(), weight, &mut buffer)?;
                 add_scaled(&mut gradient, 1.0, &buffer);
             }
@@ -575,7 +596,13 @@ impl SubjectAt<'_, '_, '_> {
         let count = inner.pieces.len();
         let parts = self.subject.pool.map(count, move |i| {
             let (batch, _) = inner.batch(i);
-            point.example_norms(batch, inner.mode())
+            match point.example_norms(batch.clone(), inner.mode()) {
+                Err(ObjectiveError::NoExampleNorms) => {
+                    let layout = inner.objective.layout();
+                    example_norms_one_by_one(&*point, layout, &batch, inner.mode())
+                }
+                found => found,
+            }
         });
         let mut all: Option<ExampleNorms> = None;
         for part in parts {

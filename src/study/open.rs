@@ -139,10 +139,12 @@ fn finished_trial(folder: &Path) -> Result<Option<FinishedTrial>, OpenError> {
     let path = folder.join("result.json");
     let result = if store::exists(&path) {
         let bytes = store::read(&path)?;
-        Some(serde_json::from_slice(&bytes).map_err(|error| OpenError::Result {
-            path,
-            problem: error.to_string(),
-        })?)
+        Some(
+            serde_json::from_slice(&bytes).map_err(|error| OpenError::Result {
+                path,
+                problem: error.to_string(),
+            })?,
+        )
     } else {
         None
     };

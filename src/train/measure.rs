@@ -225,12 +225,13 @@ impl<'env, F: Scalar> Session<'_, 'env, F> {
         let (subject, at) = self.curvature(curvature_examples)?;
         let mut point = subject.at(&at)?;
         let mut hessian = point.operator(Curvature::Hessian, None);
-        let noise = piece_noise(&sizes, &gradients, self.population(), &mut hessian).map_err(
-            |error| match error {
-                PieceNoiseError::Noise(error) => TrainError::from(error),
-                PieceNoiseError::Product(error) => error.into(),
-            },
-        )?;
+        let noise =
+            piece_noise(&sizes, &gradients, self.population(), &mut hessian).map_err(|error| {
+                match error {
+                    PieceNoiseError::Noise(error) => TrainError::from(error),
+                    PieceNoiseError::Product(error) => error.into(),
+                }
+            })?;
         Ok(Measured::HessianNoise {
             tr_h_sigma: noise.tr_h_sigma.value,
             ghg: noise.ghg.value,
@@ -304,10 +305,7 @@ impl<'env, F: Scalar> Session<'_, 'env, F> {
 
     /// The mean loss of fixed, seeded training examples in f64, with the batch statistics of the
     /// present parameters frozen; and these parameters.
-    fn curvature(
-        &self,
-        examples: usize,
-    ) -> Result<(Subject<'_, 'env>, Vec<f64>), TrainError> {
+    fn curvature(&self, examples: usize) -> Result<(Subject<'_, 'env>, Vec<f64>), TrainError> {
         let objective = self.curvature.ok_or(TrainError::NoCurvature)?;
         let options = SubjectOptions {
             examples,

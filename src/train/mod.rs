@@ -13,13 +13,13 @@ mod setup;
 mod trial;
 mod watch;
 
+pub use crate::collective::Pool;
 pub use checkpoint::CheckpointError;
 pub use outcome::{Evaluation, StatisticsExchange, Status, TargetOutcome, TrialOutcome};
-pub use crate::collective::Pool;
 pub use session::{BatchChange, Session, StepReport};
 pub use setup::{PlannedUpdate, PlannedUpdates, Setup, check_groups, statistics_group};
-pub use watch::{LayerNoise, UpdateNoise};
 pub use trial::{Control, Places, files, run_trial};
+pub use watch::{LayerNoise, UpdateNoise};
 
 use crate::config::ConfigError;
 use crate::math::noise::NoiseError;

@@ -27,8 +27,7 @@ impl<F: Scalar> Session<'_, '_, F> {
             statistics.to_vec(),
             self.statistics_group(),
         );
-        let mut subject =
-            Subject::new(objective, self.data, self.pool, options)?.with_stop(stop);
+        let mut subject = Subject::new(objective, self.data, self.pool, options)?.with_stop(stop);
         let parameters: Vec<f64> = self
             .evaluated_parameters()
             .iter()

@@ -14,8 +14,8 @@ use super::setup::{
 use super::watch::{Measures, Norms, UpdateNoise, squared_norm};
 use crate::collective::{OrderedTree, Pool, Root};
 use crate::config::{BatchStatistics, Scaling, Split, StatisticsGroup, TrialConfig};
-use crate::data::order::{Position, pieces};
 use crate::data::Data;
+use crate::data::order::{Position, pieces};
 use crate::objective::{
     Batch, GroupMoments, LayerStatistics, Objective, ObjectiveError, Point, Scalar, StatisticsMode,
     population_statistics_at, scores_at,
@@ -97,6 +97,10 @@ pub(super) struct Counters {
 
 /// What to take from the pieces of a batch besides their sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is wanted for itself, in any combination"
+)]
 struct Wanted {
     /// Pieces of the whole batch, whatever the workers.
     cut: bool,
@@ -567,7 +571,8 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             move |index: usize| -> Result<Piece<F>, ObjectiveError> {
                 let leaf = &leaves[index];
                 let weight = leaf.range.len() as f64 / total;
-                let mut batch = Batch::gather(data, &data.train, &ids[leaf.range.clone()], &leaf.groups);
+                let mut batch =
+                    Batch::gather(data, &data.train, &ids[leaf.range.clone()], &leaf.groups);
                 let moved = adversarial
                     .saturating_sub(leaf.range.start)
                     .min(leaf.range.len());

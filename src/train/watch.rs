@@ -22,32 +22,27 @@ pub(super) fn squared_norm<F: Scalar>(a: &[F], b: Option<&[F]>) -> f64 {
 /// The squared norm of `weight(i, x_i)` over x = a, or x = a + b.
 fn weighted_norm<F: Scalar>(a: &[F], b: Option<&[F]>, weight: impl Fn(usize, F) -> F) -> f64 {
     let mut lanes = [0.0; LANES];
-    let mut add = |lane: usize, i: usize, x: F| {
-        let x = weight(i, x).to_f64();
-        lanes[lane] += x * x;
+    let mut add = |first: usize, block: &[F]| {
+        for (lane, (sum, &x)) in lanes.iter_mut().zip(block).enumerate() {
+            let x = weight(first + lane, x).to_f64();
+            *sum += x * x;
+        }
     };
-    let whole = a.len() / LANES * LANES;
     match b {
         None => {
-            for (block, x) in a[..whole].chunks_exact(LANES).enumerate() {
-                for lane in 0..LANES {
-                    add(lane, block * LANES + lane, x[lane]);
-                }
+            for (block, a) in a.chunks(LANES).enumerate() {
+                add(block * LANES, a);
             }
         }
         Some(b) => {
-            let blocks = a[..whole]
-                .chunks_exact(LANES)
-                .zip(b[..whole].chunks_exact(LANES));
-            for (block, (x, y)) in blocks.enumerate() {
-                for lane in 0..LANES {
-                    add(lane, block * LANES + lane, x[lane] + y[lane]);
+            let mut both = [F::ZERO; LANES];
+            for (block, (a, b)) in a.chunks(LANES).zip(b.chunks(LANES)).enumerate() {
+                for (both, (&a, &b)) in both.iter_mut().zip(a.iter().zip(b)) {
+                    *both = a + b;
                 }
+                add(block * LANES, &both[..a.len()]);
             }
         }
-    }
-    for i in whole..a.len() {
-        add(i - whole, i, b.map_or(a[i], |b| a[i] + b[i]));
     }
     lanes.iter().sum()
 }
@@ -202,7 +197,9 @@ impl<F: Scalar> Session<'_, '_, F> {
         // Pieces are kept as their share of the mean: n_i g_i/B.
         let mean_square = |square: &dyn Fn(&Piece<F>) -> f64| -> f64 {
             let weighted = sizes.iter().zip(pieces);
-            weighted.map(|(&n, piece)| square(piece) * big / n as f64).sum()
+            weighted
+                .map(|(&n, piece)| square(piece) * big / n as f64)
+                .sum()
         };
         let norms = PieceNorms {
             squared_norms: pieces.iter().map(|piece| piece.squared_norm).collect(),
