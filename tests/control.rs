@@ -70,8 +70,8 @@ fn run_in(
         run_id: "0123456789ab",
     };
     match config.train.precision {
-        Precision::F32 => run_trial::<f32>(config, data, model, model, places, control),
-        Precision::F64 => run_trial::<f64>(config, data, model, model, places, control),
+        Precision::F32 => run_trial::<f32>(config, data, model, model, model, places, control),
+        Precision::F64 => run_trial::<f64>(config, data, model, model, model, places, control),
     }
 }
 

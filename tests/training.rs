@@ -438,7 +438,7 @@ fn trial_in(folder: &Path, config: &TrialConfig, data: &Data) -> TrialOutcome {
         checkpoint_seconds: 1e9,
         progress: &|_, _, _| {},
     };
-    run_trial::<f32>(config, data, model, model, places, control).unwrap()
+    run_trial::<f32>(config, data, model, model, model, places, control).unwrap()
 }
 
 /// Digits with a test part, and 2 epochs of softmax regression on 300 of them.

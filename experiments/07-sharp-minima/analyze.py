@@ -262,7 +262,8 @@ def main():
     for source, when in runs:
         chosen = [r for r in probes if r["source"] == source and r["when"] == when]
         lines.append([shown(source, when), *known(chosen)])
-    head = ["", "largest residual of λ₁", "largest residual of the 20", "eigenvalues not converged", "residual below a tenth of the eigenvalue in all runs"]
+    head = ["", "largest residual of λ₁", "largest residual of the 20", "eigenvalues not converged"]
+    head.append("residual below a tenth of the eigenvalue in all runs")
     table([*head, "trace: largest error", "traces not converged", "maximizations not finished"], lines)
     figures(runs, batches, shown)
 

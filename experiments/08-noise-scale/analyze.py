@@ -7,12 +7,16 @@
 
 Two estimates of B_simple = tr(Sigma)/|G|^2. "Exact": at the start and after each epoch, from the gradients of 2,048 single
 examples (results/probes.csv). "Two-batch": from the squared norms that the 8 workers' gradients and their mean have at every
-update, averages over a window of half an epoch first, the quotient last; the interval is Fieller's from a jackknife over 10 blocks,
-as `batchlab noise` gives it (results/noise.csv). B_noise = tr(H Sigma)/(G'HG) and eps_max = |G|^2/(G'HG) are from 32 pieces
-of the same 2,048 examples.
+update, averaged over windows of half an epoch (results/noise.csv; the interval of a window is Fieller's from a jackknife over
+blocks of updates, as `batchlab noise` gives it). B_noise = tr(H Sigma)/(G'HG) and eps_max = |G|^2/(G'HG) are from 32 pieces of
+the same 2,048 examples.
 
-Logarithms are averaged over seeds; intervals are Student's at 95 % over 3 seeds, on the logarithm where a mean is geometric.
-Slopes are least squares of log B on log(eps/B) over six runs (three rates, two batches) of a seed.
+A single moment hardly resolves |G|^2 late in training. So moments (or windows) of the three seeds are pooled for each rate
+and batch: averages of numerator and denominator first, the quotient last, with Fieller's 95 % interval from leaving out one
+moment at a time. None is left out for being small or negative. Comparisons between settings take logarithms of pooled
+quotients, their jackknife variances, and Student's t with Welch's degrees of freedom; a slope is that of least squares
+through the six settings. "Equal training loss": the epochs of a setting at which the training loss, mean over seeds, lies
+between 0.095 and 0.15.
 """
 
 import csv
@@ -34,8 +38,19 @@ BLOCKS = 10
 # Half an epoch around each whole and each half epoch, and half as much at both ends.
 EDGES = [0, *np.arange(0.25, EPOCHS, 0.5), EPOCHS]
 KEPT = ["b_simple", "b_noise", "eps_max", "tr_sigma", "squared_gradient", "tr_h_sigma", "ghg"]
-# Training losses at which all runs are compared.
-LEVELS = [0.3, 0.2, 0.15, 0.1]
+HALVES = [(float(low), float(high)) for low, high in zip(EDGES, EDGES[1:])]
+# The last eighth of an epoch, and the first of the next.
+SEAMS = [(e - 0.125, e) for e in range(1, EPOCHS)] + [(e, e + 0.125) for e in range(1, EPOCHS)]
+# Epochs that are pooled.
+PHASES = {"epochs 1 to 2": (1, 2), "epochs 3 to 4": (3, 4), "epochs 5 to 6": (5, 6)}
+LOSSES = (0.095, 0.15)
+# Numerator and denominator of each quotient.
+QUOTIENTS = {
+    "B_simple, two-batch": ("window_tr_sigma", "window_squared_gradient"),
+    "B_simple, exact": ("tr_sigma", "squared_gradient"),
+    "B_noise": ("tr_h_sigma", "ghg"),
+    "ε_max": ("squared_gradient", "ghg"),
+}
 
 
 def short(number, digits=6):
@@ -88,7 +103,7 @@ def extract(run):
         noise = rows(folder / "noise.csv")
         # A row's epoch is that after its update.
         epochs = np.array([float(row["epoch"]) for row in noise])
-        for low, high in [*zip(EDGES, EDGES[1:]), (0, EPOCHS)]:
+        for low, high in [*HALVES, *SEAMS, (0, EPOCHS)]:
             part = [row for row, e in zip(noise, epochs) if low < e <= high + 1e-9]
             windows.append([*head, f"{low:g}", f"{high:g}", len(part), *map(short, two_batch(part))])
     for file, columns, lines in (
@@ -101,13 +116,80 @@ def extract(run):
             writer.writerows(lines)
 
 
-def geometric(logs, digits=3):
-    """Geometric mean with the interval of the logarithm."""
-    logs = np.asarray(logs)
-    if len(logs) == 0 or not np.isfinite(logs).all():
-        return "none"
-    mean, half = interval(logs)
-    return f"{sig(np.exp(mean), digits)} ({sig(np.exp(mean - half), digits)} to {sig(np.exp(mean + half), digits)})"
+class Setting:
+    """One rate and batch: values by quantity, epoch and seed; windows by their ends."""
+
+    def __init__(self, probes, windows):
+        self.values, self.losses, self.windows = {}, {}, {}
+        for row in probes:
+            epoch = round(float(row["epoch"]))
+            self.losses.setdefault(epoch, {})[row["seed"]] = float(row["train_loss"])
+            if row["value"]:
+                self.values.setdefault(row["quantity"], {}).setdefault(epoch, {})[row["seed"]] = float(row["value"])
+        for row in windows:
+            low, high = float(row["from_epoch"]), float(row["to_epoch"])
+            self.windows.setdefault((low, high), {})[row["seed"]] = row
+
+    def pairs(self, quotient, epochs):
+        """Numerators and denominators of all seeds at these epochs."""
+        numerator, denominator = QUOTIENTS[quotient]
+        found = []
+        for epoch in epochs:
+            if numerator.startswith("window_"):
+                rows = self.windows[around(epoch)].values()
+                found += [[float(r[name.removeprefix("window_")]) for name in (numerator, denominator)] for r in rows]
+            else:
+                values = self.values[numerator][epoch], self.values[denominator][epoch]
+                found += [[values[0][seed], values[1][seed]] for seed in sorted(values[0])]
+        return np.array(found)
+
+    def near(self):
+        """Epochs of "equal training loss", and the geometric mean of the losses there."""
+        means = {e: np.exp(np.mean(np.log(list(v.values())))) for e, v in self.losses.items()}
+        epochs = [e for e, loss in means.items() if LOSSES[0] <= loss <= LOSSES[1]]
+        return sorted(epochs), float(np.exp(np.mean([np.log(means[e]) for e in epochs])))
+
+
+def around(epoch):
+    """The window with this epoch at its centre, or at its end."""
+    return (max(0.0, epoch - 0.25), min(float(EPOCHS), epoch + 0.25))
+
+
+class Pooled:
+    """A quotient of averages, or a product of such, in logarithms: value, variance, degrees of freedom."""
+
+    def __init__(self, value, variance, free):
+        self.value, self.variance, self.free = value, variance, free
+
+    @classmethod
+    def of(cls, columns, powers):
+        """The sum of power times log of the mean of each column; rows are left out one at a time."""
+        columns, powers = np.asarray(columns), np.asarray(powers)
+        n = len(columns)
+        without = (columns.sum(axis=0) - columns) / (n - 1)
+        if (without <= 0).any():
+            return cls(np.nan, np.nan, n - 1)
+        left = np.log(without) @ powers
+        return cls(np.log(columns.mean(axis=0)) @ powers, (n - 1) * left.var(), n - 1)
+
+    def text(self, digits=3):
+        if not np.isfinite(self.value):
+            return "undetermined"
+        half = stats.t.ppf(0.975, self.free) * self.variance**0.5
+        low, mean, high = (sig(np.exp(v), digits) for v in (self.value - half, self.value, self.value + half))
+        return f"{mean} ({low} to {high})"
+
+    def plain(self):
+        if not np.isfinite(self.value):
+            return "undetermined"
+        return f"{self.value:+.2f} ± {stats.t.ppf(0.975, self.free) * self.variance**0.5:.2f}".replace("-", "−")
+
+
+def combine(pooled, weights):
+    """The weighted sum, with Welch's degrees of freedom."""
+    parts = [w * w * p.variance for p, w in zip(pooled, weights)]
+    free = sum(parts) ** 2 / sum(v * v / p.free for p, v in zip(pooled, parts))
+    return Pooled(sum(w * p.value for p, w in zip(pooled, weights)), sum(parts), free)
 
 
 def sig(value, digits=3):
@@ -118,48 +200,24 @@ def sig(value, digits=3):
     return f"{value:,.{decimals}f}"
 
 
-def signed(values):
-    mean, half = interval(values)
-    return f"{mean:+.2f} ± {half:.2f}".replace("-", "−")
+def quotient(pairs):
+    """A pooled quotient with Fieller's interval."""
+    x, y = pairs.mean(axis=0)
+    n = len(pairs)
+    xs, ys = ((pairs.sum(axis=0) - pairs) / (n - 1)).T
+    value, low, high = fieller(x, y, xs, ys)
+    if value is None:
+        return f"above {sig(low)}" if low else "undetermined"
+    return f"{sig(value)} ({sig(low)} to {sig(high)})"
 
 
-class Course:
-    """What the probes of one run found, by whole epoch."""
-
-    def __init__(self, probes):
-        self.values, self.losses = {}, {}
-        for row in probes:
-            epoch = round(float(row["epoch"]))
-            self.losses[epoch] = float(row["train_loss"])
-            value = float(row["value"]) if row["value"] else np.nan
-            self.values.setdefault(row["quantity"], {})[epoch] = value
-
-    def log(self, quantity, epoch):
-        """NaN where it is undetermined or negative."""
-        value = self.values[quantity].get(epoch, np.nan)
-        return np.log(value) if value > 0 else np.nan
-
-    def log_at(self, quantity, loss):
-        """On the line through the epochs in log loss, where it first falls to `loss`; NaN if it does not."""
-        epochs = sorted(self.losses)
-        for before, after in zip(epochs, epochs[1:]):
-            high, low = self.losses[before], self.losses[after]
-            if high > loss >= low:
-                share = (np.log(high) - np.log(loss)) / (np.log(high) - np.log(low))
-                return (1 - share) * self.log(quantity, before) + share * self.log(quantity, after)
-        return np.nan
-
-
-def slope(points):
-    """d log B/d log T of (log T, log B)."""
-    t, b = np.array(points).T
-    return np.polyfit(t, b, 1)[0]
-
-
-def both_slopes(points):
-    """d log B/d log eps and d log B/d log batch of (log eps, log batch, log B)."""
-    rate, batch, b = np.array(points).T
-    return np.linalg.lstsq(np.column_stack([rate, batch, np.ones_like(b)]), b, rcond=None)[0][:2]
+def slopes(settings, keys, chosen, name):
+    """Of log quotient on log(eps/B); on log eps and on log B together. `chosen`: the epochs of each setting."""
+    pooled = [Pooled.of(settings[k].pairs(name, chosen[k]), [1, -1]) for k in keys]
+    rate, batch = (np.log([k[i] for k in keys]) for i in (0, 1))
+    one = np.linalg.pinv(np.column_stack([rate - batch, np.ones(len(keys))]))
+    two = np.linalg.pinv(np.column_stack([rate, batch, np.ones(len(keys))]))
+    return [combine(pooled, w).plain() for w in (one[0], two[0], two[1])]
 
 
 def main():
@@ -167,155 +225,167 @@ def main():
         extract(Path(sys.argv[1]))
     probes, windows = rows(RESULTS / "probes.csv"), rows(RESULTS / "noise.csv")
     summary = rows(RESULTS / "summary.csv")
-    keys = sorted({(float(r["rate"]), int(r["batch"])) for r in probes}, key=lambda k: (k[0] / k[1], k[0]))
-    seeds = sorted({int(r["seed"]) for r in probes})
-    runs = {}
-    for rate, batch in keys:
-        for seed in seeds:
-            own = [r for r in probes if (float(r["rate"]), int(r["batch"]), int(r["seed"])) == (rate, batch, seed)]
-            runs[rate, batch, seed] = Course(own)
-    window = {}
-    for r in windows:
-        key = (float(r["rate"]), int(r["batch"]), int(r["seed"]))
-        window.setdefault(key, {})[float(r["from_epoch"]), float(r["to_epoch"])] = r
-    last = EPOCHS
+    assert all(row["status"] == "completed" for row in summary)
 
-    def name(rate, batch):
-        return f"{rate:g}, {batch}"
+    def key(row, rate="rate", batch="batch"):
+        return float(row[rate]), int(row[batch])
 
-    def logs(rate, batch, quantity, epoch):
-        return [runs[rate, batch, s].log(quantity, epoch) for s in seeds]
+    keys = sorted({key(r) for r in probes}, key=lambda k: (k[0] / k[1], k[0]))
+    settings = {k: Setting([r for r in probes if key(r) == k], [r for r in windows if key(r) == k]) for k in keys}
+
+    def name(k):
+        return f"{k[0]:g}, {k[1]}"
 
     print("The runs:\n")
     lines = []
-    for rate, batch in keys:
-        own = [r for r in summary if float(r["learning_rate.base_lr"]) == rate and int(r["global_batch"]) == batch]
+    for k in keys:
+        own = [r for r in summary if key(r, "learning_rate.base_lr", "global_batch") == k]
+        loss, accuracy = (interval([float(r[c]) for r in own]) for c in ("train_loss", "test_accuracy"))
         lines.append(
             [
-                name(rate, batch),
-                f"{1e4 * rate / batch:.1f}",
+                name(k),
+                f"{1e4 * k[0] / k[1]:.1f}",
                 f"{float(own[0]['steps']):,.0f}",
-                *(mean_text([float(r[c]) for r in own], f) for c, f in (("train_loss", 1), ("test_accuracy", 100))),
+                f"{loss[0]:.4f} ± {loss[1]:.4f}",
+                f"{100 * accuracy[0]:.2f} ± {100 * accuracy[1]:.2f}",
             ]
         )
     table(["rate, batch", "10⁴ ε/B", "updates", "training loss", "test accuracy, %"], lines)
 
-    for quantity, title in (("b_simple", "B_simple, exact"), ("b_noise", "B_noise"), ("eps_max", "eps_max")):
-        print(title + ":\n")
-        lines = [[name(*k), *(geometric(logs(*k, quantity, e)) for e in (0, 1, 2, 4, last))] for k in keys]
-        table(["rate, batch", "start", *(f"epoch {e}" for e in (1, 2, 4, last))], lines)
+    moments = {"start": (0,), **PHASES}
+    for title in QUOTIENTS:
+        print(title + " (the start: the first quarter of an epoch):\n" if "two" in title else title + ":\n")
+        lines = []
+        for k in keys:
+            lines.append([name(k), *(quotient(settings[k].pairs(title, epochs)) for epochs in moments.values())])
+        table(["rate, batch", *moments], lines)
 
-    print("Averages over training (epochs 1 to 6 weigh the same; the two-batch one over all updates):\n")
+    print("Averages of B_simple over training, two-batch, mean ± half the interval over seeds:\n")
     lines = []
     for k in keys:
-        line = [name(*k)]
-        for quantity in ("b_simple", "b_noise"):
-            means = [np.mean([runs[*k, s].values[quantity][e] for e in range(1, last + 1)]) for s in seeds]
-            line.append(geometric(np.log(means)))
-        whole = [float(window[*k, s][0, last]["b_simple"] or "nan") for s in seeds]
-        line.append(geometric(np.log(whole)))
-        line.append(geometric([np.mean([ratio(runs[*k, s], e) for e in range(1, last + 1)]) for s in seeds]))
+        found = [averages(settings[k], seed) for seed in sorted(settings[k].losses[0])]
+        means = [interval(column) for column in np.array(found).T]
+        lines.append([name(k), *(f"{m:,.0f} ± {h:,.0f}" for m, h in means)])
+    table(["rate, batch", "average of the windows", "average tr(Σ) over average G²"], lines)
+
+    print("B_noise over B_simple (exact, the same examples), geometric mean of the six settings:\n")
+    line = []
+    for epochs in moments.values():
+        found = [compared(settings[k], epochs, "B_noise", "B_simple, exact") for k in keys]
+        # All settings of a seed start from the same parameters.
+        line.append(found[0].text() if epochs == (0,) else average(found).text())
+    table([*moments], [line])
+
+    print("Two-batch (a window of half an epoch around) over exact at the same epoch, geometric mean of the six settings:\n")
+    inner = {f"epoch {e}": (e,) for e in range(1, EPOCHS)}
+    inner[f"epochs 1 to {EPOCHS - 1}"] = tuple(range(1, EPOCHS))
+    lines = []
+    for title, column in (("tr(Σ)", 0), ("G²", 1), ("B_simple", None)):
+        line = [title]
+        for epochs in inner.values():
+            line.append(average([compared(settings[k], epochs, "B_simple, two-batch", "B_simple, exact", column) for k in keys]).text())
         lines.append(line)
-    table(["rate, batch", "B_simple, exact", "B_noise", "B_simple, two-batch, ratio of averages", "B_noise/B_simple"], lines)
+    table(["", *inner], lines)
 
-    print("B_noise/B_simple, geometric mean over the six settings, of each seed:\n")
-    line = [geometric([np.mean([ratio(runs[*k, s], e) for k in keys]) for s in seeds]) for e in range(last + 1)]
-    table(["start", *(f"epoch {e}" for e in range(1, last + 1))], [line])
+    print("Two-batch in the last eighth of an epoch over the first eighth of the next, 18 runs, epochs 1 to 5:\n")
+    seams = [seam(settings[k], seed) for k in keys for seed in sorted(settings[k].losses[0])]
+    line = []
+    for logs in np.array(seams).T:
+        mean, half = interval(logs)
+        line.append(f"{np.exp(mean):.2f} ({np.exp(mean - half):.2f} to {np.exp(mean + half):.2f})")
+    table(["tr(Σ)", "G²"], [line])
 
-    print("Two-batch over exact at the same epoch (window of half an epoch around it):\n")
+    near = {k: settings[k].near() for k in keys}
+    print("The epochs of equal training loss:\n")
+    lines = [[name(k), ", ".join(map(str, near[k][0])), f"{near[k][1]:.3f}"] for k in keys]
+    table(["rate, batch", "epochs", "training loss, geometric mean"], lines)
+
+    print("Slope of log B on log(ε/B) through the six settings, and on both parts:\n")
     lines = []
-    for k in keys:
-        line, covered, open_ends, number = [name(*k)], 0, 0, 0
-        for e in range(1, last):
-            found = []
-            for s in seeds:
-                row, exact = window[*k, s][e - 0.25, e + 0.25], runs[*k, s].values["b_simple"][e]
-                value = row["b_simple"]
-                found.append(np.log(float(value) / exact) if value else np.nan)
-                number += 1
-                open_ends += row["high"] == ""
-                covered += row["low"] != "" and float(row["low"]) <= exact <= float(row["high"] or "inf")
-            line.append(geometric(found, 2))
-        lines.append([*line, f"{covered} of {number}", open_ends])
-    together = [[agreement(runs, window, k, s, range(1, last)) for k in keys] for s in seeds]
-    both = geometric([np.nanmean(t) for t in together])
-    table(["rate, batch", *(f"epoch {e}" for e in range(1, last)), "exact within its interval", "open upward"], lines)
-    print(f"All settings and epochs 1 to {last - 1} together: {both}\n")
+    for title in QUOTIENTS:
+        cases = {phase: {k: epochs for k in keys} for phase, epochs in PHASES.items()}
+        cases["equal training loss"] = {k: near[k][0] for k in keys}
+        for case, chosen in cases.items():
+            lines.append([f"{title}, {case}", *slopes(settings, keys, chosen, title)])
+    table(["", "on ε/B", "on ε", "on B"], lines)
 
-    print("Slope of log B on log(eps/B) over the six settings:\n")
-    lines = []
-    for quantity, title in (("b_simple", "B_simple"), ("b_noise", "B_noise"), ("eps_max", "ε_max")):
-        for e in range(1, last + 1):
-            lines.append([f"{title}, epoch {e}", *fits(runs, keys, seeds, lambda run, e=e, q=quantity: run.log(q, e))])
-        for level in LEVELS:
-            found = fits(runs, keys, seeds, lambda run, level=level, q=quantity: run.log_at(q, level))
-            lines.append([f"{title}, training loss {level:g}", *found])
-    table(["", "on ε/B", "on ε at one B", "on B at one ε", "lowest to highest of the six, mean"], lines)
-
-    print("Pairs of equal eps/B: the larger rate and batch over the smaller:\n")
+    print("Pairs of equal ε/B, the larger rate and batch over the smaller:\n")
     pairs = [(a, b) for i, a in enumerate(keys) for b in keys[i + 1 :] if np.isclose(a[0] / a[1], b[0] / b[1])]
     lines = []
-    for quantity, title in (("b_simple", "B_simple"), ("b_noise", "B_noise")):
+    for a, b in pairs:
+        line = [f"training loss: {name(b)} over {name(a)}"]
+        for epochs in PHASES.values():
+            logs = [log_loss(settings[b], epochs, s) - log_loss(settings[a], epochs, s) for s in settings[a].losses[0]]
+            mean, half = interval(logs)
+            line.append(f"{sig(np.exp(mean))} ({sig(np.exp(mean - half))} to {sig(np.exp(mean + half))})")
+        lines.append(line)
+    for title in QUOTIENTS:
         for a, b in pairs:
-            line = [f"{title}: {name(*b)} over {name(*a)}"]
-            for e in (1, 2, 4, last):
-                line.append(geometric([runs[*b, s].log(quantity, e) - runs[*a, s].log(quantity, e) for s in seeds]))
+            line = [f"{title}: {name(b)} over {name(a)}"]
+            for epochs in PHASES.values():
+                pooled = [Pooled.of(settings[k].pairs(title, epochs), [1, -1]) for k in (b, a)]
+                line.append(combine(pooled, [1, -1]).text())
             lines.append(line)
-    table(["", *(f"epoch {e}" for e in (1, 2, 4, last))], lines)
+    table(["", *PHASES], lines)
 
-    print("Known within, and undetermined:\n")
-    table(["", "determined", "median width of the interval: high over low"], known(probes, windows, last))
-    figures(runs, window, keys, seeds, name, last)
-
-
-def mean_text(values, scale):
-    mean, half = interval(values)
-    digits = 2 if scale == 100 else 4
-    return f"{scale * mean:.{digits}f} ± {scale * half:.{digits}f}"
+    print("Single moments, not pooled:\n")
+    table(["", "determined", "width of the interval (upper over lower end), median"], known(probes, windows))
+    figures(settings, keys, near)
 
 
-def ratio(run, epoch):
-    return run.log("b_noise", epoch) - run.log("b_simple", epoch)
+def compared(setting, epochs, one, other, column=None):
+    """Quotient `one` over quotient `other`, or only their numerators (0) or denominators (1), of the same moments."""
+    own = np.hstack([setting.pairs(one, epochs), setting.pairs(other, epochs)])
+    powers = {None: [1, -1, -1, 1], 0: [1, 0, -1, 0], 1: [0, 1, 0, -1]}[column]
+    kept = [i for i, power in enumerate(powers) if power]
+    return Pooled.of(own[:, kept], [powers[i] for i in kept])
 
 
-def agreement(runs, window, k, s, epochs):
+def average(pooled):
+    return combine(pooled, [1 / len(pooled)] * len(pooled))
+
+
+def seam(setting, seed):
+    """log of tr(Sigma) and of |G|^2, averaged over epochs, at their ends over that after them."""
     found = []
-    for e in epochs:
-        value = window[*k, s][e - 0.25, e + 0.25]["b_simple"]
-        found.append(np.log(float(value) / runs[*k, s].values["b_simple"][e]) if value else np.nan)
-    return np.nanmean(found)
+    for column in ("tr_sigma", "squared_gradient"):
+        before, after = (
+            np.mean([float(setting.windows[ends][seed][column]) for ends in SEAMS if (ends[1] == round(ends[1])) == last])
+            for last in (True, False)
+        )
+        found.append(np.log(before / after))
+    return found
 
 
-def fits(runs, keys, seeds, of):
-    """Slope on eps/B, slopes on eps and on B, and the range over the six; of each seed, then over seeds."""
-    ones, rates, batches, spread = [], [], [], []
-    for s in seeds:
-        points = [(np.log(k[0]), np.log(k[1]), of(runs[*k, s])) for k in keys]
-        if not np.isfinite([p[2] for p in points]).all():
-            return ["not reached by all"] * 4
-        ones.append(slope([(r - b, v) for r, b, v in points]))
-        rate, batch = both_slopes(points)
-        rates.append(rate)
-        batches.append(batch)
-        spread.append(sorted(p[2] for p in points))
-    ends = np.exp(np.mean(spread, axis=0))
-    return [signed(ones), signed(rates), signed(batches), f"{sig(ends[0])} to {sig(ends[-1])}"]
+def log_loss(setting, epochs, seed):
+    return np.mean([np.log(setting.losses[e][seed]) for e in epochs])
 
 
-def known(probes, windows, last):
-    lines = []
-    groups = [(q, [r for r in probes if r["quantity"] == q]) for q in ("b_simple", "b_noise", "eps_max")]
+def averages(setting, seed):
+    """Over windows, as long as they are; and the quotient of averages over all updates."""
+    value, width = [], []
+    for (low, high), by_seed in setting.windows.items():
+        row = by_seed[seed]
+        if (low, high) in HALVES:
+            value.append(float(row["tr_sigma"]) / float(row["squared_gradient"]))
+            width.append(high - low)
+    whole = setting.windows[0, EPOCHS][seed]
+    return np.average(value, weights=width), float(whole["tr_sigma"]) / float(whole["squared_gradient"])
+
+
+def known(probes, windows):
     names = {"b_simple": "B_simple, exact", "b_noise": "B_noise", "eps_max": "ε_max"}
-    groups = [(names[q], [(r["value"], r["low"], r["high"]) for r in g]) for q, g in groups]
-    half = [r for r in windows if float(r["to_epoch"]) - float(r["from_epoch"]) < last]
-    groups.append(("B_simple, two-batch, half an epoch", [(r["b_simple"], r["low"], r["high"]) for r in half]))
-    for title, group in groups:
-        found = [float(high) / float(low) for value, low, high in group if value and low and high and float(low) > 0]
-        lines.append([title, f"{sum(v != '' for v, _, _ in group)} of {len(group)}", f"{np.median(found):.2f}"])
+    groups = [(title, [r for r in probes if r["quantity"] == q], "value") for q, title in names.items()]
+    half = [r for r in windows if (float(r["from_epoch"]), float(r["to_epoch"])) in HALVES]
+    groups.append(("B_simple, two-batch, half an epoch", half, "b_simple"))
+    lines = []
+    for title, group, column in groups:
+        found = [float(r["high"]) / float(r["low"]) for r in group if r[column] and r["high"] and float(r["low"] or 0) > 0]
+        lines.append([title, f"{sum(r[column] != '' for r in group)} of {len(group)}", f"{np.median(found):.1f}"])
     return lines
 
 
-def figures(runs, window, keys, seeds, name, last):
+def figures(settings, keys, near):
     import matplotlib
 
     matplotlib.use("svg")
@@ -327,90 +397,102 @@ def figures(runs, window, keys, seeds, name, last):
     colours = dict(zip(rates, ("#0b62a4", "#2a8a3e", "#c44e00")))
     styles = {64: ("o", "-"), 128: ("s", "--")}
 
-    def save(figure, file):
-        figure.tight_layout()
+    def label(k):
+        return f"rate {k[0]:g}, batch {k[1]}"
+
+    def save(figure, file, rect=None):
+        figure.tight_layout(rect=rect)
         figure.savefig(HERE / "figures" / file, metadata={"Date": None})
         plt.close(figure)
 
-    epochs = list(range(last + 1))
-    figure, axes = plt.subplots(1, 3, figsize=(12.5, 4.4))
-    drawn = (
-        ("b_simple", "B_simple, exact, in examples"),
-        ("b_noise", "B_noise (Hessian-weighted), in examples"),
-        ("eps_max", "ε_max = |G|²/(GᵀHG)"),
-    )
-    for ax, (quantity, title) in zip(axes, drawn):
-        for rate, batch in keys:
-            marker, line = styles[batch]
-            found = np.array([[runs[rate, batch, s].log(quantity, e) for s in seeds] for e in epochs])
-            mean = np.exp(found.mean(axis=1))
-            label = f"rate {rate:g}, batch {batch}"
-            filled = colours[rate] if batch == 64 else "white"
-            ax.plot(epochs, mean, marker + line, color=colours[rate], mfc=filled, ms=4, lw=1.2, label=label)
-            low, high = np.exp(found.min(axis=1)), np.exp(found.max(axis=1))
-            ax.fill_between(epochs, low, high, color=colours[rate], alpha=0.12, lw=0)
-        ax.set(yscale="log", title=title, xlabel="epoch")
-    handles = axes[0].get_legend_handles_labels()
-    figure.legend(*handles, loc="lower center", ncols=6, fontsize=8)
-    figure.tight_layout(rect=(0, 0.07, 1, 1))
-    figure.savefig(HERE / "figures" / "noise-through-training.svg", metadata={"Date": None})
-    plt.close(figure)
+    # Pooled quotients through training; phases are drawn at their middle.
+    figure, axes = plt.subplots(1, 4, figsize=(13, 4.3))
+    order = sorted(keys)
+    for ax, title in zip(axes, QUOTIENTS):
+        for shift, k in enumerate(order):
+            marker, line = styles[k[1]]
+            x, points = [], []
+            cases = {0.0: (0,), **{np.mean(e): e for e in PHASES.values()}}
+            if "two-batch" in title:
+                cases = {0.125: (0,), 0.5: (0.5,), **{e: (e,) for e in np.arange(1, EPOCHS, 0.5)}, 5.875: (EPOCHS,)}
+            for place, epochs in cases.items():
+                pooled = Pooled.of(settings[k].pairs(title, epochs), [1, -1])
+                half = stats.t.ppf(0.975, pooled.free) * pooled.variance**0.5
+                x.append(place + (0 if "two-batch" in title else 0.08 * (shift - 2.5)))
+                points.append([pooled.value, half])
+            mean, half = np.array(points).T
+            filled = colours[k[0]] if k[1] == 64 else "white"
+            ax.plot(x, np.exp(mean), marker + line, color=colours[k[0]], mfc=filled, ms=4, lw=1.1, label=label(k))
+            if "two-batch" not in title:
+                ax.vlines(x, np.exp(mean - half), np.exp(mean + half), color=colours[k[0]], lw=1)
+        unit = "" if title == "ε_max" else ", examples"
+        ax.set(yscale="log", title=title + unit, xlabel="epoch")
+    for ax in axes[:3]:
+        ax.set_ylim(20, 20000)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center", ncols=6, fontsize=8)
+    save(figure, "noise-through-training.svg", (0, 0.07, 1, 1))
 
+    # Each seed's windows with their intervals, beside the pooled exact estimate.
     figure, axes = plt.subplots(2, 3, figsize=(11.5, 6.2), sharex=True, sharey=True)
-    order = sorted(keys, key=lambda k: (k[1], k[0]))
-    for ax, (rate, batch) in zip(axes.flat, order):
-        for s in seeds:
-            own = [(w, r) for w, r in sorted(window[rate, batch, s].items()) if w[1] - w[0] < last]
-            x = np.array([(low + high) / 2 for (low, high), _ in own]) + 0.06 * (s - 1)
-            for place, (_, row) in zip(x, own):
-                if not row["low"]:
-                    continue
+    for ax, k in zip(axes.flat, sorted(keys, key=lambda k: (k[1], k[0]))):
+        colour = colours[k[0]]
+        for ends, by_seed in settings[k].windows.items():
+            if ends not in HALVES:
+                continue
+            for number, (_, row) in enumerate(sorted(by_seed.items())):
+                place = sum(ends) / 2 + 0.09 * (number - 1)
                 if row["high"]:
-                    ax.plot([place] * 2, [float(row["low"]), float(row["high"])], "-", color=colours[rate], lw=0.9, alpha=0.7)
-                else:
-                    ax.plot(place, float(row["low"]), "^", color=colours[rate], ms=3, alpha=0.7)
-            value = [float(row["b_simple"]) if row["b_simple"] else np.nan for _, row in own]
-            ax.plot(x, value, "o", color=colours[rate], ms=3, label="two-batch, half an epoch" if s == seeds[0] else None)
-        exact = np.array([[runs[rate, batch, s].log("b_simple", e) for s in seeds] for e in epochs])
-        ax.plot(epochs, np.exp(exact.mean(axis=1)), "k-", lw=1.2, label="exact, mean of 3 seeds")
-        ax.set(yscale="log", title=f"rate {rate:g}, batch {batch}")
-        ax.legend(fontsize=7, loc="upper left")
+                    ax.plot([place] * 2, [float(row["low"]), float(row["high"])], "-", color=colour, lw=0.8, alpha=0.7)
+                    ax.plot(place, float(row["b_simple"]), "o", color=colour, ms=2.5)
+                elif row["low"]:
+                    ax.plot(place, float(row["low"]), "^", color=colour, ms=3)
+        ax.plot([], [], "o-", color=colour, ms=2.5, lw=0.8, label="two-batch, half an epoch of one seed")
+        ax.plot([], [], "^", color=colour, ms=3, label="the same, open upward")
+        for place, epochs in {0.0: (0,), **{np.mean(e): e for e in PHASES.values()}}.items():
+            pairs = settings[k].pairs("B_simple, exact", epochs)
+            x, y = pairs.mean(axis=0)
+            n = len(pairs)
+            value, low, high = fieller(x, y, *((pairs.sum(axis=0) - pairs) / (n - 1)).T)
+            if value is not None:
+                ax.errorbar(place, value, [[value - low], [high - value]], fmt="kD", ms=4, capsize=3)
+        ax.plot([], [], "kD", ms=4, label="exact, pooled over seeds and epochs")
+        ax.set(yscale="log", title=label(k), ylim=(50, 20000))
+        ax.legend(fontsize=7, loc="lower right")
     for ax in axes[1]:
         ax.set_xlabel("epoch")
     for ax in axes[:, 0]:
         ax.set_ylabel("B_simple, examples")
     save(figure, "two-batch-against-exact.svg")
 
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4.4), sharey=True)
-    moments = (
-        (axes[0], [(f"epoch {e}", lambda run, q, e=e: run.log(q, e)) for e in (1, last)], "equal epochs"),
-        (axes[1], [(f"training loss {v:g}", lambda run, q, v=v: run.log_at(q, v)) for v in (LEVELS[0], LEVELS[-1])], "equal training loss"),
-    )
-    for ax, cases, title in moments:
-        for (label, of), filled in zip(cases, (False, True)):
-            for quantity, colour, short_name in (("b_simple", "#0b62a4", "B_simple"), ("b_noise", "#c44e00", "B_noise")):
-                points, logs = [], []
-                for k in keys:
-                    found = [of(runs[*k, s], quantity) for s in seeds]
-                    if not np.isfinite(found).all():
-                        continue
-                    t = k[0] / k[1]
-                    marker = styles[k[1]][0]
-                    ax.plot([t] * len(found), np.exp(found), marker, color=colour, mfc=colour if filled else "white", ms=4)
-                    points += [(np.log(t), v) for v in found]
-                    logs.append(t)
-                if points:
-                    x, y = np.array(points).T
-                    a, b = np.polyfit(x, y, 1)
-                    span = np.array([min(logs), max(logs)])
-                    style = "-" if filled else "--"
-                    ax.plot(span, np.exp(b) * span**a, style, color=colour, lw=1, label=f"{short_name}, {label}: slope {a:+.2f}".replace("-", "−"))
-        grid = np.array([4e-4, 3e-3])
-        ax.plot(grid, 0.6 / grid, "k:", lw=1, label="slope −1")
-        ax.set(xscale="log", yscale="log", title=title, xlabel="ε/B")
-        ax.legend(fontsize=7)
+    # Against eps/B.
+    figure, axes = plt.subplots(1, 4, figsize=(13, 4.2), sharey=True)
+    shades = {"B_simple, two-batch": "#0b62a4", "B_simple, exact": "#222222", "B_noise": "#c44e00"}
+    cases = {phase: {k: epochs for k in keys} for phase, epochs in PHASES.items()}
+    cases["equal training loss"] = {k: near[k][0] for k in keys}
+    for ax, (case, chosen) in zip(axes, cases.items()):
+        for shift, (title, colour) in enumerate(shades.items()):
+            for k in keys:
+                pooled = Pooled.of(settings[k].pairs(title, chosen[k]), [1, -1])
+                if not np.isfinite(pooled.value):
+                    continue
+                place = k[0] / k[1] * 1.05 ** (shift - 1 + (0.35 if k[1] == 128 else -0.35))
+                half = stats.t.ppf(0.975, pooled.free) * pooled.variance**0.5
+                low, mean, high = np.exp([pooled.value - half, pooled.value, pooled.value + half])
+                filled = colour if k[1] == 64 else "white"
+                marker = styles[k[1]][0]
+                ax.errorbar(place, mean, [[mean - low], [high - mean]], fmt=marker, color=colour, mfc=filled, ms=4, lw=0.9, capsize=2)
+            ax.plot([], [], "o", color=colour, ms=4, label=title)
+        grid = np.array([3.9e-4, 3.1e-3])
+        ax.plot(grid, 0.9 / grid, "k:", lw=1, label="slope −1")
+        ax.set(xscale="log", yscale="log", title=case, xlabel="ε/B", ylim=(20, 20000))
+        ticks = [5e-4, 1e-3, 2e-3]
+        ax.set_xticks(ticks, [f"{t:g}" for t in ticks], minor=False)
+        ax.minorticks_off()
     axes[0].set_ylabel("noise scale, examples")
-    save(figure, "noise-by-temperature.svg")
+    axes[0].plot([], [], "o", color="#777777", label="batch 64")
+    axes[0].plot([], [], "s", color="#777777", mfc="white", label="batch 128")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center", ncols=6, fontsize=8)
+    save(figure, "noise-by-temperature.svg", (0, 0.07, 1, 1))
 
 
 main()

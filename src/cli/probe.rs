@@ -133,6 +133,7 @@ enum Blocks {
 enum Trace {
     Hutchinson,
     HutchPlusPlus,
+    Krylov,
 }
 
 #[derive(Debug, Args)]
@@ -156,7 +157,7 @@ struct HessianArgs {
     #[arg(long, value_name = "X", default_value_t = 0.02)]
     trace_tolerance: f64,
     /// How the trace is estimated.
-    #[arg(long, value_enum, default_value = "hutch-plus-plus")]
+    #[arg(long, value_enum, default_value = "krylov")]
     trace: Trace,
     /// Trace and largest eigenvalue of the diagonal blocks too.
     #[arg(long, value_enum, default_value = "none")]
@@ -286,6 +287,8 @@ fn probe_all(args: &ProbeArgs, registry: &Registry, stop: &AtomicBool) -> Result
     for trial in &trials {
         let mut config = trial.config.clone();
         config.probes = probes(args);
+        // Second derivatives are taken in f64, which not every device has.
+        "flex".clone_into(&mut config.train.device);
         config.validate()?;
         let data = trainer.data(&config)?;
         let model = registry.build(&config, &data)?;
@@ -440,6 +443,7 @@ fn probes(args: &ProbeArgs) -> ProbesConfig {
                 trace: match own.trace {
                     Trace::Hutchinson => TraceMethod::Hutchinson,
                     Trace::HutchPlusPlus => TraceMethod::HutchPlusPlus,
+                    Trace::Krylov => TraceMethod::Krylov,
                 },
                 blocks: match own.blocks {
                     Blocks::None => BlockKind::None,

@@ -104,8 +104,8 @@ pub struct HessianProbe {
     /// Smallest (most negative) eigenvalues.
     #[serde(default = "twenty")]
     pub smallest: usize,
-    /// An eigenvalue has converged when its residual |Hv - lambda v| is at most this times the
-    /// largest magnitude of an eigenvalue.
+    /// An eigenvalue has converged when its residual |Hv - lambda v| is at most this share of it; for
+    /// eigenvalues of less than a thousandth of the largest magnitude, of that thousandth.
     #[serde(default = "residual")]
     pub tolerance: f64,
     /// Most products for the eigenvalues.
@@ -148,9 +148,12 @@ pub enum TraceMethod {
     /// Mean of z'Hz over random vectors of +1 and -1 (Hutchinson 1990).
     Hutchinson,
     /// Hutch++ (Meyer et al. 2021): the trace on a random subspace that the matrix maps to,
-    /// exactly, and Hutchinson's mean of the rest.
-    #[default]
+    /// exactly, and Hutchinson's mean of the rest. For traces to a fraction of a per cent.
     HutchPlusPlus,
+    /// The trace on the eigenvectors that were found, exactly, and Hutchinson's mean of the rest;
+    /// where fewer than 15 were asked for, on a Krylov space of 15 products in their place.
+    #[default]
+    Krylov,
 }
 
 /// Which diagonal blocks of the Hessian are probed on their own.
@@ -163,7 +166,7 @@ pub enum BlockKind {
     /// One a layer: parameters whose names differ in the last part alone (`layers.0.weight`,
     /// `layers.0.bias`).
     Layer,
-    /// One a block of layers: by the first two parts of names where there are three or more
+    /// One a block of layers: by the first two parts of names where there are four or more
     /// (`layer1.0.conv1.weight`), else as by layer.
     Block,
 }

@@ -33,7 +33,8 @@ pub struct EigenSearch {
     pub largest: usize,
     /// Number of eigenvalues from the bottom, the smallest (most negative) first.
     pub smallest: usize,
-    /// Converged when |A v - lambda v| is at most this share of the largest |lambda| found.
+    /// Converged when |A v - lambda v| is at most this share of |lambda|; for eigenvalues of less than
+    /// a thousandth of the largest magnitude, of that thousandth.
     pub tolerance: f64,
     /// Most products, those for the final residuals among them.
     pub max_products: usize,
@@ -243,14 +244,16 @@ impl Wanted {
             .collect()
     }
 
-    /// Whether all wanted pairs of an n x n matrix are there, with residuals of at most `bound`.
-    fn settled(&self, n: usize, ritz: &Ritz, bound: f64) -> bool {
+    /// Whether all wanted pairs of an n x n matrix are there, with residuals within `tolerance`.
+    fn settled(&self, n: usize, ritz: &Ritz, tolerance: f64) -> bool {
         let values = &ritz.values;
         if values.is_empty() || values.len() < self.count(n) {
             return false;
         }
         let places = self.places(values);
-        if !places.iter().all(|&i| ritz.estimates[i] <= bound) {
+        let scale = ritz.scale();
+        let within = |i: usize| ritz.estimates[i] <= tolerance * reference(ritz.values[i], scale);
+        if !places.iter().all(|&i| within(i)) {
             return false;
         }
         match self {
@@ -258,7 +261,7 @@ impl Wanted {
             Self::Magnitude => {
                 let other = values.len() - 1 - places[0];
                 let reach = values[other].abs() + ritz.estimates[other];
-                ritz.estimates[other] <= bound || reach <= values[places[0]].abs()
+                within(other) || reach <= values[places[0]].abs()
             }
         }
     }
@@ -270,6 +273,16 @@ impl Wanted {
             Self::Magnitude => false,
         }
     }
+}
+
+/// Eigenvalues below this share of the largest magnitude belong to the bulk at zero: their residuals
+/// are measured against this share of it.
+const BULK: f64 = 1e-3;
+
+/// What the residual of an eigenvalue is measured against: its own magnitude, or that of the edge of
+/// the bulk.
+fn reference(value: f64, scale: f64) -> f64 {
+    value.abs().max(BULK * scale)
 }
 
 /// Ritz values, ascending, with the estimates of their residuals.
@@ -385,7 +398,7 @@ fn find<O: SymmetricOperator>(
         let ritz = basis.ritz();
         // Half of the tolerance: a second start drops the remainder of the first.
         let bound = 0.5 * search.tolerance * ritz.scale();
-        if !wanted.settled(n, &ritz, bound) {
+        if !wanted.settled(n, &ritz, 0.5 * search.tolerance) {
             continue;
         }
         if !(search.recheck && wanted.counts_copies()) {
@@ -411,8 +424,8 @@ fn find<O: SymmetricOperator>(
     }
     let exhausted = basis.len() == n;
     let ritz = basis.ritz();
-    let bound = search.tolerance * ritz.scale();
-    found.settled = exhausted || wanted.settled(n, &ritz, bound);
+    let scale = ritz.scale();
+    found.settled = exhausted || wanted.settled(n, &ritz, search.tolerance);
     found.complete |= exhausted;
     found.pairs = basis.into_pairs(|values| wanted.places(values));
     let mut image = vec![0.0; n];
@@ -429,7 +442,7 @@ fn find<O: SymmetricOperator>(
         if finite {
             pair.value = value;
             pair.residual = residual;
-            pair.converged = residual <= bound;
+            pair.converged = residual <= search.tolerance * reference(value, scale);
         }
     }
     found.pairs.sort_by(|a, b| a.value.total_cmp(&b.value));

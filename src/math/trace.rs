@@ -9,9 +9,10 @@
 //! standard error, never by the change of its mean, which is small between any two probes after
 //! many, and by luck between the first two.
 
+use std::mem;
 use std::ops::Range;
 
-use crate::math::lanczos::{is_rounding, orthogonalize};
+use crate::math::lanczos::{fresh, is_rounding, orthogonalize};
 use crate::math::operator::{Draw, SymmetricOperator, dot, norm};
 use crate::math::statistics::Moments;
 
@@ -217,6 +218,86 @@ pub fn hutch_plus_plus<O: SymmetricOperator>(
         products += 1;
         rest.push(dot(&probe, &image));
     }
+}
+
+/// tr(A) = sum u'Au over the orthonormal vectors u of `known`, plus Hutchinson's mean over the rest:
+/// E[z'Pz] with P = (I - UU')A(I - UU'). Where `known` holds the eigenvectors of the large
+/// eigenvalues, the variance is that of the small ones.
+///
+/// `known_trace` is sum u'Au, and `spent` the products that it took; they count in `max_products`.
+/// For any orthonormal vectors that do not depend on the probes there is no bias.
+///
+/// # Errors
+/// Those of the products.
+pub fn deflated<O: SymmetricOperator>(
+    matrix: &mut O,
+    known: &[Vec<f64>],
+    known_trace: f64,
+    spent: usize,
+    search: &TraceSearch,
+    draw: &mut Draw,
+) -> Result<TraceEstimate, O::Error> {
+    let n = matrix.dimension();
+    if known.len() >= n {
+        return Ok(TraceEstimate::exact(known_trace, spent));
+    }
+    let (mut probe, mut image) = (vec![0.0; n], vec![0.0; n]);
+    let (mut rest, mut products) = (Moments::default(), spent);
+    loop {
+        let estimate = TraceEstimate::of(known_trace, &rest, products, search);
+        let broken = rest.n() > 0 && estimate.value.is_nan();
+        if broken || products >= search.max_products || estimate.converged {
+            return Ok(estimate);
+        }
+        draw(&mut probe);
+        orthogonalize(known, &mut probe);
+        matrix.apply(&probe, &mut image)?;
+        products += 1;
+        rest.push(dot(&probe, &image));
+    }
+}
+
+/// [`deflated`] by the Krylov space of a random start, of `steps` products (at most a third of all):
+/// Lanczos's method finds the large eigenvalues there and their trace on the way, so that a sketch
+/// costs half as much as that of [`hutch_plus_plus`] (Chen and Hallman 2023). Best where few
+/// eigenvalues are much larger than the others and the trace is wanted to a few per cent.
+///
+/// # Errors
+/// Those of the products.
+pub fn krylov_deflated<O: SymmetricOperator>(
+    matrix: &mut O,
+    steps: usize,
+    search: &TraceSearch,
+    draw: &mut Draw,
+) -> Result<TraceEstimate, O::Error> {
+    let n = matrix.dimension();
+    let steps = steps.min(search.max_products / 3).min(n);
+    let mut basis: Vec<Vec<f64>> = Vec::with_capacity(steps);
+    let (mut known, mut products, mut scale) = (0.0, 0, 0.0_f64);
+    let mut next = fresh(&[], n, draw);
+    while basis.len() < steps && !next.is_empty() {
+        let mut image = vec![0.0; n];
+        matrix.apply(&next, &mut image)?;
+        products += 1;
+        let length = norm(&image);
+        if !length.is_finite() {
+            return Ok(TraceEstimate::exact(f64::NAN, products));
+        }
+        scale = scale.max(length);
+        known += dot(&next, &image);
+        basis.push(mem::take(&mut next));
+        orthogonalize(&basis, &mut image);
+        let rest = norm(&image);
+        if is_rounding(rest, scale) {
+            // The Krylov space has ended: what it has not reached is left to the probes.
+            break;
+        }
+        for x in &mut image {
+            *x /= rest;
+        }
+        next = image;
+    }
+    deflated(matrix, &basis, known, products, search, draw)
 }
 
 #[cfg(test)]
@@ -512,5 +593,52 @@ mod tests {
         assert_eq!(hutchinson(&mut matrix, &search, draw), Err("no"));
         assert_eq!(hutch_plus_plus(&mut matrix, &search, draw), Err("no"));
         assert_eq!(hutch_plus_plus(&mut matrix, &exactly(6), draw), Err("no"));
+    }
+
+    #[test]
+    fn a_deflated_trace_is_unbiased_and_its_standard_error_honest() {
+        let n = 200;
+        let mut matrix = decaying(n, 1);
+        let truth: f64 = (1..=n).map(|i| 1.0 / i as f64).sum();
+        let seeds = 400;
+        let (mean, error, deflated, covered) = errors(truth, seeds, |random| {
+            krylov_deflated(&mut matrix, 15, &exactly(45), &mut |v| random.signs(v)).unwrap()
+        });
+        assert!(mean.abs() <= 4.0 * error, "{mean} {error}");
+        // Student's t of 29 degrees of freedom has 94.5 % within two.
+        assert!(covered > 0.9, "{covered}");
+        let (_, _, plain, _) = errors(truth, seeds, |random| {
+            hutchinson(&mut matrix, &exactly(45), &mut |v| random.signs(v)).unwrap()
+        });
+        assert!(deflated < 0.6 * plain, "{deflated} against {plain}");
+    }
+
+    #[test]
+    fn a_matrix_that_the_krylov_space_spans_has_an_exact_trace() {
+        let mut matrix = Known::new(&[3.0, 2.0, -1.0], 4);
+        let mut random = Random::new(1);
+        let found =
+            krylov_deflated(&mut matrix, 10, &exactly(30), &mut |v| random.normal(v)).unwrap();
+        assert!((found.value - 4.0).abs() < 1e-12, "{found:?}");
+        assert_eq!((found.standard_error, found.products), (Some(0.0), 3));
+    }
+
+    #[test]
+    fn a_deflated_trace_of_nothing_is_nothing_and_of_no_number_none() {
+        let search = exactly(30);
+        let mut random = Random::new(1);
+        let mut draw = |v: &mut [f64]| random.normal(v);
+        let mut zero = Known::new(&[0.0; 50], 4);
+        let found = krylov_deflated(&mut zero, 10, &search, &mut draw).unwrap();
+        assert!(found.value.abs() < 1e-15, "{found:?}");
+        let mut empty = Known::new(&[], 4);
+        let found = krylov_deflated(&mut empty, 10, &search, &mut draw).unwrap();
+        assert_eq!((found.value, found.products), (0.0, 0));
+        let mut broken = Operator::new(50, |_: &[f64], out: &mut [f64]| {
+            out.fill(f64::NAN);
+            Ok::<(), std::convert::Infallible>(())
+        });
+        let found = krylov_deflated(&mut broken, 10, &search, &mut draw).unwrap();
+        assert!(found.value.is_nan() && !found.converged);
     }
 }

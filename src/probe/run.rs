@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use super::adversarial::Attack;
+use super::adversarial::{AdversarialError, Attack};
 use super::noise::{
     ExampleNoise, LayerGradients, PieceNoise, PieceNoiseError, example_noise, inner_products,
     piece_noise, preconditioned_noise,
 };
-use super::sharpness::{self, Keskar};
+use super::sharpness::{self, Keskar, SharpnessError};
 use super::{Curvature, ProbeError, Row, Subject};
 use crate::config::{
     AdversarialProbe, BlockKind, DensityProbe, HessianProbe, NoiseProbe, ProbesConfig,
@@ -17,12 +17,19 @@ use crate::math::density::{DensitySearch, spectral_density};
 use crate::math::lanczos::{EigenPair, EigenSearch, eigenpairs};
 use crate::math::lbfgs_b::Outcome;
 use crate::math::noise_scale::{NoiseParts, Quantity, Ratio};
-use crate::math::trace::{TraceEstimate, TraceSearch, block_traces, hutch_plus_plus, hutchinson};
+use crate::math::trace::{
+    TraceEstimate, TraceSearch, block_traces, deflated, hutch_plus_plus, hutchinson,
+    krylov_deflated,
+};
 use crate::objective::Layout;
 use crate::rng::Stream;
 
 /// Fewest random vectors from which a trace's standard error is trusted.
-const MIN_PROBES: usize = 20;
+const MIN_PROBES: usize = 10;
+
+/// Eigenvectors that make a trace cheap where they are known, or products of a Krylov space in their
+/// place.
+const SKETCH: usize = 15;
 
 /// What is probed.
 #[derive(Debug, Clone)]
@@ -129,6 +136,7 @@ fn matrix(
 ) -> Result<(), ProbeError> {
     let seed = subject.seed();
     let mut point = subject.at(at)?;
+    let (mut known, mut known_trace) = (Vec::new(), 0.0);
     if probe.largest + probe.smallest > 0 {
         stage("eigenvalues");
         let search = search(probe, probe.largest, probe.smallest);
@@ -147,6 +155,13 @@ fn matrix(
                 });
             }
         }
+        let pairs = || found.largest.iter().chain(&found.smallest);
+        // Where the ends meet, some pairs stand in both.
+        let apart = probe.largest + probe.smallest <= at.len();
+        if apart && pairs().all(|pair| pair.value.is_finite()) {
+            known_trace = pairs().map(|pair| pair.value).sum();
+            known = pairs().map(|pair| pair.vector.clone()).collect();
+        }
     }
     let blocks = blocks_of(subject.layout(), probe.blocks);
     if probe.trace_products > 0 {
@@ -162,6 +177,12 @@ fn matrix(
         let trace = match probe.trace {
             TraceMethod::Hutchinson => hutchinson(&mut matrix, &search, &mut draw)?,
             TraceMethod::HutchPlusPlus => hutch_plus_plus(&mut matrix, &search, &mut draw)?,
+            TraceMethod::Krylov if known.len() < SKETCH => {
+                krylov_deflated(&mut matrix, SKETCH, &search, &mut draw)?
+            }
+            TraceMethod::Krylov => {
+                deflated(&mut matrix, &known, known_trace, 0, &search, &mut draw)?
+            }
         };
         rows.push(estimate(row(subject, name(of), "trace"), &trace));
         if !blocks.is_empty() {
@@ -312,36 +333,40 @@ fn sharp(
                 iterations: probe.iterations,
                 ..Keskar::new(epsilon, subspace, seed)
             };
-            let found = sharpness::keskar(subject, at, &settings)?;
-            let settled = !matches!(
-                found.outcome,
-                Outcome::LineSearchFailed | Outcome::NotFinite
-            );
+            let found = determined(sharpness::keskar(subject, at, &settings))?;
+            let settled = found.as_ref().is_some_and(|found| {
+                !matches!(
+                    found.outcome,
+                    Outcome::LineSearchFailed | Outcome::NotFinite
+                )
+            });
             rows.push(Row {
                 at: Some(epsilon),
-                value: Some(found.value),
+                value: found.as_ref().map(|found| found.value),
                 converged: Some(settled),
-                products: Some(found.evaluations),
+                products: found.as_ref().map(|found| found.evaluations),
                 ..row(subject, "sharpness", quantity)
             });
         }
     }
     for &rho in &probe.l2_radii {
-        let found = sharpness::worst_loss_l2(subject, at, rho, probe.iterations, seed)?;
+        let found = sharpness::worst_loss_l2(subject, at, rho, probe.iterations, seed);
+        let found = determined(found)?;
         rows.push(Row {
             at: Some(rho),
-            value: Some(found.value),
-            products: Some(found.evaluations),
+            value: found.as_ref().map(|found| found.value),
+            products: found.as_ref().map(|found| found.evaluations),
             ..row(subject, "sharpness", "worst_loss_l2")
         });
     }
     for &sigma in &probe.sigmas {
-        let found = sharpness::gaussian_loss(subject, at, sigma, probe.noise_pairs, seed)?;
+        let found = sharpness::gaussian_loss(subject, at, sigma, probe.noise_pairs, seed);
+        let found = determined(found)?;
         rows.push(Row {
             at: Some(sigma),
-            value: Some(found.value),
-            standard_error: found.standard_error,
-            products: Some(found.evaluations),
+            value: found.as_ref().map(|found| found.value),
+            standard_error: found.as_ref().and_then(|found| found.standard_error),
+            products: found.as_ref().map(|found| found.evaluations),
             ..row(subject, "sharpness", "gaussian_loss")
         });
     }
@@ -350,6 +375,15 @@ fn sharp(
         flatness(subject, at, probe.flatness_products, rows)?;
     }
     Ok(())
+}
+
+/// What a measure found; nothing where the loss at the parameters is not a number that it can be
+/// taken of, as for weights that have diverged.
+fn determined<T>(found: Result<T, SharpnessError<ProbeError>>) -> Result<Option<T>, ProbeError> {
+    match found {
+        Err(SharpnessError::Loss { .. }) => Ok(None),
+        found => Ok(Some(found?)),
+    }
 }
 
 /// Relative flatness, in all and of each parameter, from the traces of their blocks.
@@ -404,7 +438,20 @@ fn adversarial(
         ),
     ];
     for (quantity, attack) in attacks {
-        for found in subject.attack(at, &attack, &probe.radii, probe.examples)? {
+        let found = match subject.attack(at, &attack, &probe.radii, probe.examples) {
+            Err(ProbeError::Adversarial(error))
+                if matches!(*error, AdversarialError::Gradient { .. }) =>
+            {
+                // Weights that have diverged.
+                rows.extend(probe.radii.iter().map(|&radius| Row {
+                    at: Some(radius),
+                    ..row(subject, "adversarial", quantity)
+                }));
+                continue;
+            }
+            found => found?,
+        };
+        for found in found {
             let share = found.accuracy();
             // A share p of n examples has the standard error (p(1 - p)/n)^(1/2).
             let n = found.examples as f64;

@@ -197,6 +197,10 @@ pub fn keskar<L: Landscape>(
     check_length(landscape, at)?;
     check_positive("epsilon", settings.epsilon)?;
     check_count("iterations", settings.iterations)?;
+    if at.iter().any(|x| !x.is_finite()) {
+        // Weights that have diverged: they have no coordinates in a subspace, and no loss.
+        check_finite(f64::NAN)?;
+    }
     let subspace = match settings.subspace {
         Some(columns) if columns == 0 || columns > at.len() => {
             return Err(SharpnessError::Setting {
@@ -392,6 +396,10 @@ impl<L: Landscape> Search<'_, L> {
         }
         let slope = (losses[0] - losses[1]) / (2.0 * step);
         let ratio = slope / length;
+        if !slope.is_finite() {
+            // A loss that overflows says nothing about the gradient's sign.
+            return Ok(None);
+        }
         if (1.0 / GRADIENT_FACTOR..=GRADIENT_FACTOR).contains(&ratio) {
             Ok(Some(ratio))
         } else {

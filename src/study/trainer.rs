@@ -62,6 +62,20 @@ impl<'a> Trainer<'a> {
         Ok(data)
     }
 
+    /// The model on a device that computes in f64, for second derivatives, where its own does not.
+    fn curvature(
+        &self,
+        config: &TrialConfig,
+        data: &Data,
+    ) -> Result<Option<Box<dyn AnyObjective>>, BuildError> {
+        if matches!(config.train.device.as_str(), "flex" | "ndarray") {
+            return Ok(None);
+        }
+        let mut config = config.clone();
+        "flex".clone_into(&mut config.train.device);
+        self.registry.build(&config, data).map(Some)
+    }
+
     fn measure(
         &self,
         key: String,
@@ -149,6 +163,10 @@ impl TrialRunner for Trainer<'_> {
         let has_statistics = Objective::<f32>::has_batch_statistics(&*model);
         train::check_groups(&spec.config, &setup, has_statistics)
             .map_err(|error| at(place_of_training(&error)))?;
+        train::check_probes::<f32>(&spec.config, &setup, &*model).map_err(|error| {
+            let (_, message) = place_of_training(&error);
+            at(("probes.noise".to_owned(), message))
+        })?;
         Ok(setup.total_steps)
     }
 
@@ -161,6 +179,8 @@ impl TrialRunner for Trainer<'_> {
         let data = self.data(&spec.config)?;
         let model = self.registry.build(&spec.config, &data)?;
         let model: &dyn AnyObjective = &*model;
+        let curvature = self.curvature(&spec.config, &data)?;
+        let curvature = curvature.as_deref().unwrap_or(model);
         let progress = |step, total_steps, loss| {
             (control.progress)(TrialProgress {
                 step,
@@ -180,8 +200,12 @@ impl TrialRunner for Trainer<'_> {
         };
         let config = &spec.config;
         let outcome = match config.train.precision {
-            Precision::F32 => train::run_trial::<f32>(config, &data, model, model, places, control),
-            Precision::F64 => train::run_trial::<f64>(config, &data, model, model, places, control),
+            Precision::F32 => {
+                train::run_trial::<f32>(config, &data, model, model, curvature, places, control)
+            }
+            Precision::F64 => {
+                train::run_trial::<f64>(config, &data, model, model, curvature, places, control)
+            }
         };
         outcome.map_err(|error| match error {
             TrainError::Interrupted { .. } => TrialError::Interrupted,

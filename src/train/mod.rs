@@ -16,7 +16,7 @@ mod watch;
 pub use crate::collective::Pool;
 pub use checkpoint::CheckpointError;
 pub use outcome::{Evaluation, StatisticsExchange, Status, TargetOutcome, TrialOutcome};
-pub use session::{BatchChange, Session, StepReport};
+pub use session::{BatchChange, Session, StepReport, check_probes};
 pub use setup::{PlannedUpdate, PlannedUpdates, Setup, check_groups, statistics_group};
 pub use trial::{Control, Places, files, run_trial};
 pub use watch::{LayerNoise, UpdateNoise};

@@ -13,9 +13,12 @@ use super::setup::{
 };
 use super::watch::{Measures, Norms, UpdateNoise, squared_norm};
 use crate::collective::{OrderedTree, Pool, Root};
-use crate::config::{BatchStatistics, Scaling, Split, StatisticsGroup, TrialConfig};
+use crate::config::{
+    BatchStatistics, ProbeStatistics, Scaling, Split, StatisticsGroup, TrialConfig,
+};
 use crate::data::Data;
 use crate::data::order::{Position, pieces};
+use crate::math::noise::NoiseError;
 use crate::objective::{
     Batch, GroupMoments, LayerStatistics, Objective, ObjectiveError, Point, Scalar, StatisticsMode,
     population_statistics_at, scores_at,
@@ -152,6 +155,103 @@ const AVERAGE: &str = "average";
 /// The name of the gradient of the update before.
 const PREVIOUS: &str = "previous_gradient";
 
+/// The pieces of a batch: shards, cut where they are larger than the micro-batch; a group of
+/// batch statistics is never cut. Where the noise of the gradient is measured, parts of the whole
+/// batch whatever the workers, at least [`MEASURED_PIECES`] of them if there are as many groups.
+fn leaves_of<F: Scalar>(
+    config: &TrialConfig,
+    objective: &dyn Objective<F>,
+    examples: usize,
+    batch: usize,
+    wanted: Wanted,
+) -> Vec<Leaf> {
+    let micro_batch = |shard: usize| {
+        let own = config.train.micro_batch;
+        // Gradients that are kept cost memory, so there are few of them.
+        let default = if wanted.gradients {
+            shard
+        } else {
+            objective.default_micro_batch(shard)
+        };
+        own.unwrap_or(default)
+    };
+    let measured = (examples / MEASURED_PIECES).max(1);
+    let shards = shards_of(config, examples, batch);
+    if !objective.has_batch_statistics() {
+        let cut: Vec<std::ops::Range<usize>> = if wanted.cut {
+            pieces(&(0..examples), micro_batch(examples).min(measured))
+        } else {
+            let size = micro_batch(shards.first().map_or(1, ExactSizeIterator::len));
+            shards
+                .iter()
+                .flat_map(|shard| pieces(shard, size))
+                .collect()
+        };
+        return cut
+            .into_iter()
+            .map(|range| Leaf {
+                groups: vec![range.len()],
+                range,
+            })
+            .collect();
+    }
+    let mut leaves: Vec<Leaf> = Vec::new();
+    let mut start = 0;
+    for groups in groups_of(config.train.statistics_group, &shards) {
+        let limit = if wanted.cut {
+            micro_batch(examples).min(measured)
+        } else {
+            micro_batch(groups.iter().sum())
+        };
+        let mut joins = wanted.cut;
+        for size in groups {
+            match leaves.last_mut() {
+                Some(leaf) if joins && leaf.range.len() + size <= limit => {
+                    leaf.range.end += size;
+                    leaf.groups.push(size);
+                }
+                _ => leaves.push(Leaf {
+                    range: start..start + size,
+                    groups: vec![size],
+                }),
+            }
+            start += size;
+            joins = true;
+        }
+    }
+    leaves
+}
+
+/// Refuses probes that a trial cannot make: of the noise of its updates, where an update has one piece;
+/// of the gradients of single examples, where a model has batch statistics.
+///
+/// # Errors
+/// What is wrong, and what would be right.
+pub fn check_probes<F: Scalar>(
+    config: &TrialConfig,
+    setup: &Setup,
+    objective: &dyn Objective<F>,
+) -> Result<(), TrainError> {
+    let Some(noise) = &config.probes.noise else {
+        return Ok(());
+    };
+    if noise.exact
+        && config.probes.statistics == ProbeStatistics::Batch
+        && objective.has_batch_statistics()
+    {
+        return Err(ObjectiveError::BatchStatistics.into());
+    }
+    if noise.every_steps == 0 || config.measures_gradients() {
+        return Ok(());
+    }
+    let batch = setup.global_batch;
+    let found = leaves_of(config, objective, batch, batch, Wanted::default()).len();
+    if found < 2 {
+        return Err(NoiseError::TooFewPieces { found }.into());
+    }
+    Ok(())
+}
+
 impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     /// Starts at the initial weights of the config's seed.
     ///
@@ -166,6 +266,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         let setup = Setup::new(config, data)?;
         let optimizer = Optimizer::new(&config.optimizer, objective.layout())?;
         check_groups(config, &setup, objective.has_batch_statistics())?;
+        check_probes(config, &setup, objective)?;
         let mut parameters = objective.initial(config.seed);
         if objective.needs_data_initialization() {
             let ids = setup.order.batch(Position::default(), setup.global_batch);
@@ -207,7 +308,6 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             noises: Vec::new(),
         };
         session.start_statistics()?;
-        session.check_watch()?;
         Ok(session)
     }
 
@@ -346,74 +446,9 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         self.parameters = parameters;
     }
 
-    /// The pieces of a batch: shards, cut where they are larger than the micro-batch; a group of
-    /// batch statistics is never cut. Where the noise of the gradient is measured, parts of the whole
-    /// batch whatever the workers, at least [`MEASURED_PIECES`] of them if there are as many groups.
     fn leaves(&self, examples: usize, wanted: Wanted) -> Vec<Leaf> {
-        let micro_batch = |shard: usize| {
-            let own = self.config.train.micro_batch;
-            // Gradients that are kept cost memory, so there are few of them.
-            let default = if wanted.gradients {
-                shard
-            } else {
-                self.objective.default_micro_batch(shard)
-            };
-            own.unwrap_or(default)
-        };
-        let measured = (examples / MEASURED_PIECES).max(1);
-        let shards = shards_of(self.config, examples, self.counters.control.global_batch);
-        if !self.objective.has_batch_statistics() {
-            let cut: Vec<std::ops::Range<usize>> = if wanted.cut {
-                pieces(&(0..examples), micro_batch(examples).min(measured))
-            } else {
-                let size = micro_batch(shards.first().map_or(1, ExactSizeIterator::len));
-                shards
-                    .iter()
-                    .flat_map(|shard| pieces(shard, size))
-                    .collect()
-            };
-            return cut
-                .into_iter()
-                .map(|range| Leaf {
-                    groups: vec![range.len()],
-                    range,
-                })
-                .collect();
-        }
-        let mut leaves: Vec<Leaf> = Vec::new();
-        let mut start = 0;
-        for groups in groups_of(self.config.train.statistics_group, &shards) {
-            let limit = if wanted.cut {
-                micro_batch(examples).min(measured)
-            } else {
-                micro_batch(groups.iter().sum())
-            };
-            let mut joins = wanted.cut;
-            for size in groups {
-                match leaves.last_mut() {
-                    Some(leaf) if joins && leaf.range.len() + size <= limit => {
-                        leaf.range.end += size;
-                        leaf.groups.push(size);
-                    }
-                    _ => leaves.push(Leaf {
-                        range: start..start + size,
-                        groups: vec![size],
-                    }),
-                }
-                start += size;
-                joins = true;
-            }
-        }
-        leaves
-    }
-
-    /// Pieces of an update of the first batch.
-    pub(super) fn leaves_of_updates(&self) -> usize {
-        let wanted = Wanted {
-            cut: self.config.measures_gradients(),
-            ..Wanted::default()
-        };
-        self.leaves(self.setup.global_batch, wanted).len()
+        let batch = self.counters.control.global_batch;
+        leaves_of(self.config, self.objective, examples, batch, wanted)
     }
 
     /// Makes the next update and reports the loss before it. A loss that is not finite is

@@ -92,11 +92,12 @@ pub fn run_trial<F: Scalar>(
     data: &Data,
     model: &dyn AnyObjective,
     objective: &dyn Objective<F>,
+    curvature: &dyn Objective<f64>,
     places: Places<'_>,
     control: Control<'_>,
 ) -> Result<TrialOutcome, TrainError> {
     Pool::with(control.threads, |pool| {
-        let session = Session::new(config, data, objective, pool)?.with_curvature(model);
+        let session = Session::new(config, data, objective, pool)?.with_curvature(curvature);
         let mut trial = Trial::open(config, session, places, control)?;
         trial.run()?;
         trial.finish(model)

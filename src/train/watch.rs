@@ -7,7 +7,7 @@ use super::TrainError;
 use super::session::{Leaf, Piece, Session};
 use crate::collective::Root;
 use crate::config::OptimizerConfig;
-use crate::math::noise::{NoiseError, PieceNorms};
+use crate::math::noise::PieceNorms;
 use crate::objective::{Layout, Scalar};
 
 /// Partial sums of a squared norm: enough to fill a processor's vector units. Fixed, so that sums
@@ -259,17 +259,6 @@ impl<F: Scalar> Session<'_, '_, F> {
             *kept = g;
         }
         (other > 0.0 && own > 0.0).then(|| product / (own * other).sqrt())
-    }
-
-    /// Refuses to watch a noise that the pieces of the batch do not show.
-    pub(super) fn check_watch(&self) -> Result<(), TrainError> {
-        if self.config.probes.noise_of_updates().is_none() {
-            return Ok(());
-        }
-        match self.leaves_of_updates() {
-            found @ 0..2 => Err(NoiseError::TooFewPieces { found }.into()),
-            _ => Ok(()),
-        }
     }
 }
 
