@@ -10,14 +10,16 @@ use std::sync::atomic::AtomicBool;
 
 use batchlab::config::{
     self, AdversarialProbe, BlockKind, DensityProbe, HessianProbe, NoiseProbe, ProbesConfig,
-    Products, SharpnessProbe, TrialConfig,
+    Products, SharpnessProbe, TraceMethod, TrialConfig,
 };
 use batchlab::data::order::{pieces, shards};
 use batchlab::data::{self, Data, Examples};
 use batchlab::math::density::{DensitySearch, spectral_density};
 use batchlab::math::lanczos::{EigenPair, EigenSearch, eigenpairs};
 use batchlab::math::noise_scale::Undetermined;
-use batchlab::math::trace::{TraceSearch, block_traces, hutch_plus_plus, hutchinson};
+use batchlab::math::trace::{
+    TraceSearch, block_traces, hutch_plus_plus, hutchinson, krylov_deflated,
+};
 use batchlab::model::{AnyObjective, Dual, Forward, Network, Registry, weights};
 use batchlab::objective::{
     Batch, LayerStatistics, Layout, Objective, ObjectiveError, Role, StatisticsMode,
@@ -627,6 +629,8 @@ fn traces_are_those_of_dense_matrices_and_of_every_peer() {
                 assert!(found.standard_error.unwrap() < 1.5 * most);
                 let found = hutch_plus_plus(&mut operator, &search(60), &mut signs(2)).unwrap();
                 within(&what("hutch++"), found.value, found.standard_error, trace);
+                let found = krylov_deflated(&mut operator, 15, &search(60), &mut signs(6)).unwrap();
+                within(&what("Krylov"), found.value, found.standard_error, trace);
                 if n < 400 {
                     let found = hutch_plus_plus(&mut operator, &search(n), &mut signs(3)).unwrap();
                     near(&what("exact"), found.value, trace, 1e-10 * trace.abs());
@@ -865,7 +869,10 @@ fn the_rows_of_a_run_hold_the_values_of_the_peers() {
                 smallest: peer.smallest("hessian").min(5),
                 ..matrix.clone()
             }),
-            gauss_newton: Some(matrix),
+            gauss_newton: Some(HessianProbe {
+                trace: TraceMethod::HutchPlusPlus,
+                ..matrix
+            }),
             density: Some(DensityProbe {
                 probes: 6,
                 lanczos_steps: 20,
@@ -1605,6 +1612,7 @@ fn the_noisy_quadratic_has_its_closed_form() {
                 smallest: 2,
                 tolerance: 1e-10,
                 trace_products: 60,
+                trace: TraceMethod::HutchPlusPlus,
                 ..HessianProbe::default()
             }),
             noise: Some(NoiseProbe {

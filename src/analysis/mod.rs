@@ -24,7 +24,8 @@ pub use noise_course::{LayerNoise, NoiseCourse, NoiseWindow};
 pub use probe_tables::read_probes;
 pub use probes::{
     Density, LineCurve, LossLine, LossPlane, Measured, Moment, Probe, ProbeAnalysis, ProbeCourse,
-    ProbeCoursePoint, ProbeData, ProbeKey, ProbeRow, ProbeValue, ProbedPoint, When, probes_of_run,
+    ProbeCoursePoint, ProbeData, ProbeKey, ProbeRow, ProbeValue, ProbedPoint, Quotient, When,
+    probes_of_run,
 };
 pub use rules_at_batch::{RuleRow, RulesAtBatch};
 pub use tables::AnalysisError;

@@ -15,6 +15,7 @@ use super::noise_course::{NoiseCourse, NoiseTables, noise_course};
 use super::probe_tables::{read_probes, surfaces};
 use super::tables::{AnalysisError, EvaluationRow, read_evaluations, read_optional, read_steps};
 use crate::config::Split;
+use crate::math::noise_scale::LeftOut;
 use crate::math::statistics::{Estimate, Moments};
 use crate::train::Status;
 
@@ -296,6 +297,21 @@ pub struct ProbeCourse {
     pub points: Vec<ProbeCoursePoint>,
 }
 
+/// A noise scale at one moment of training.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Quotient {
+    /// Epoch; the mean over seeds.
+    pub epoch: f64,
+    /// The value; `None` where it is undetermined.
+    pub value: Option<f64>,
+    /// Its 95 % interval, where it has two ends.
+    pub span: Option<(f64, f64)>,
+}
+
+fn add(sums: (f64, f64), pair: &(f64, f64)) -> (f64, f64) {
+    (sums.0 + pair.0, sums.1 + pair.1)
+}
+
 /// One measurement over training.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProbeCoursePoint {
@@ -395,6 +411,64 @@ impl ProbeAnalysis {
     /// The point of a rule at a batch and a moment.
     pub fn point(&self, moment: Moment, rule: usize, batch: u64) -> Option<&ProbedPoint> {
         self.at(moment).find(|p| p.rule == rule && p.batch == batch)
+    }
+
+    /// B_simple or B_noise over training, from probes: epochs with the quotient of numerator and
+    /// denominator, each averaged over the seeds first. A quotient of means says what a mean of
+    /// quotients cannot, where some seed's denominator is not positive. The interval is the jackknife's
+    /// over seeds; of one seed that of its estimator. Empty for other quantities.
+    pub fn noise_quotients(&self, rule: usize, batch: u64, quantity: &str) -> Vec<Quotient> {
+        let parts = match quantity {
+            "b_simple" => ["tr_sigma", "squared_gradient"],
+            "b_noise" => ["tr_h_sigma", "ghg"],
+            _ => return Vec::new(),
+        };
+        let course = |quantity: &str| {
+            let mut all = self.courses.iter();
+            all.find(|c| (c.rule, c.batch) == (rule, batch) && c.key.is(Probe::Noise, quantity))
+        };
+        let [Some(above), Some(below)] = parts.map(course) else {
+            return Vec::new();
+        };
+        let own = course(quantity);
+        let mut found = Vec::new();
+        for (i, point) in above.points.iter().enumerate() {
+            let Some(other) = below.points.iter().find(|p| p.epoch == point.epoch) else {
+                continue;
+            };
+            let values = |point: &ProbeCoursePoint| -> Vec<(u64, f64)> {
+                let all = point.measured.values.iter();
+                all.filter_map(|v| Some((v.seed, v.value?))).collect()
+            };
+            let below = values(other);
+            let pairs: Vec<(f64, f64)> = values(point)
+                .into_iter()
+                .filter_map(|(seed, a)| Some((a, below.iter().find(|b| b.0 == seed)?.1)))
+                .collect();
+            let (n, sums) = (pairs.len() as f64, pairs.iter().fold((0.0, 0.0), add));
+            let left_out: Vec<(f64, f64)> = pairs
+                .iter()
+                .map(|p| ((sums.0 - p.0) / (n - 1.0), (sums.1 - p.1) / (n - 1.0)))
+                .collect();
+            let one = pairs.len() < 2;
+            let left_out = LeftOut {
+                pairs: if one { &[] } else { &left_out },
+                finite: 1.0,
+            };
+            let ratio = left_out.ratio(sums.0 / n, sums.1 / n);
+            let interval = ratio.interval.map(|i| (i.low(), i.high()));
+            let own = own.and_then(|c| c.points.get(i)).and_then(|p| p.own_span);
+            found.push(Quotient {
+                epoch: point.epoch,
+                value: ratio.value.ok(),
+                span: if one {
+                    own
+                } else {
+                    interval.and_then(|(low, high)| Some((low, high?)))
+                },
+            });
+        }
+        found
     }
 
     /// Least and greatest number of epochs at a moment.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::analysis::numbers::plural;
-use crate::analysis::{NoiseCourse, NoiseWindow, Probe, ProbeAnalysis, ProbeCourse};
+use crate::analysis::{NoiseCourse, NoiseWindow, Probe, ProbeAnalysis, ProbeCourse, Quotient};
 use crate::math::noise_scale::NoiseParts;
 
 use super::axis::{Axis, range};
@@ -64,6 +64,15 @@ fn windows(course: &NoiseCourse, adamw: bool) -> Vec<Place> {
 }
 
 fn probed(analysis: &ProbeAnalysis, member: &Member, quantity: &str) -> Vec<Place> {
+    let quotients = analysis.noise_quotients(member.rule, member.batch, quantity);
+    if !quotients.is_empty() {
+        let place = |q: &Quotient| Place {
+            epoch: q.epoch,
+            value: q.value.filter(|v| *v > 0.0),
+            span: q.span,
+        };
+        return quotients.iter().map(place).collect();
+    }
     let is = |c: &&ProbeCourse| {
         (c.rule, c.batch) == (member.rule, member.batch) && c.key.is(Probe::Noise, quantity)
     };
