@@ -826,14 +826,11 @@ fn a_study_and_its_trials_are_probed_into_tables_and_figures() {
         assert!(!own.filtered(&[("quantity", "node")]).rows.is_empty());
     }
     let figures = place.named("results/small/probes", "probe-");
-    assert!(
-        figures.iter().any(|name| name.ends_with(".svg")),
-        "{figures:?}"
-    );
-    assert!(
-        figures.iter().any(|name| name.ends_with(".png")),
-        "{figures:?}"
-    );
+    for ending in ["svg", "png"] {
+        let found = figures.iter().map(Path::new);
+        let mut found = found.filter(|name| name.extension().is_some_and(|own| own == ending));
+        assert!(found.next().is_some(), "no {ending} in {figures:?}");
+    }
 
     // Again: the same bytes. A trial's folder: into the trial's own.
     let first = fs::read(place.path("results/small/probes/hessian.csv")).unwrap();
@@ -1052,9 +1049,10 @@ fn peer_study(place: &Place, name: &str, inputs: &str, model: &str) -> String {
     }
     let csv = place.path(&format!("{name}.csv"));
     fs::write(&csv, text).unwrap();
+    let path = csv.display();
     let study = format!(
         "name = \"{name}\"\nmodel = {model}\n[data]\nstandardize = \"none\"\n\
-         [data.source.csv]\npath = {csv:?}\ntest_path = {csv:?}\nlabel = \"label\"\n\
+         [data.source.csv]\npath = '{path}'\ntest_path = '{path}'\nlabel = \"label\"\n\
          [train]\nepochs = 1\nworkers = 2\nglobal_batch = 8\n[learning_rate]\nbase_lr = 0.1\n"
     );
     fs::write(place.path(&format!("{name}.toml")), study).unwrap();

@@ -1721,7 +1721,7 @@ fn what_cannot_be_probed_says_why() {
         distinct.dedup();
         assert_eq!(distinct.len(), 20);
         own.subject(1, frozen(20, Vec::new()), |again| {
-            assert_eq!(again.ids(), ids)
+            assert_eq!(again.ids(), ids);
         });
     });
 }

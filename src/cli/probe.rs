@@ -271,6 +271,7 @@ fn probe_all(args: &ProbeArgs, registry: &Registry, stop: &AtomicBool) -> Result
         let (path, found) = (args.run.clone(), trials.len());
         return Err(OpenError::Several { path, found }.into());
     }
+    check_options(args)?;
     let is_study = store::exists(&args.run.join("study.json"));
     let out = match &common.out {
         Some(out) => Some(out.clone()),
@@ -291,6 +292,9 @@ fn probe_all(args: &ProbeArgs, registry: &Registry, stop: &AtomicBool) -> Result
         "flex".clone_into(&mut config.train.device);
         config.validate()?;
         let data = trainer.data(&config)?;
+        if data.fresh.is_none() {
+            config.validate_against_data(data.train.len())?;
+        }
         let model = registry.build(&config, &data)?;
         let opened = Opened {
             trial,
@@ -336,6 +340,31 @@ fn probe_all(args: &ProbeArgs, registry: &Registry, stop: &AtomicBool) -> Result
         files.extend(draw(&args.run)?);
     }
     list(&files, common)
+}
+
+/// Refuses options that go with nothing, or make no sense.
+fn check_options(args: &ProbeArgs) -> Result<(), BoxError> {
+    if !args.common.overrides.is_empty() && args.run.is_dir() {
+        return Err("--set changes a study file; a run has its config\n\
+             hint: leave it out, or give a study file with --weights"
+            .into());
+    }
+    let Kind::Surface(own) = &args.kind else {
+        return Ok(());
+    };
+    if let Some(points) = own.points
+        && (points < 2 || points > MOST_POINTS)
+    {
+        return Err(
+            format!("--points: expected a number from 2 to {MOST_POINTS}, found {points}").into(),
+        );
+    }
+    if let Some(extent) = own.extent
+        && !(extent.is_finite() && extent >= 0.0 && (extent > 0.0 || own.to.is_some()))
+    {
+        return Err(format!("--extent: expected a positive number, found {extent}").into());
+    }
+    Ok(())
 }
 
 /// Draws what the probes of a run have found so far, into its folder `probes`.
@@ -739,6 +768,9 @@ fn go_on(stop: &AtomicBool) -> Result<(), BoxError> {
 
 /// Examples of each split under a surface where nothing is said.
 const SURFACE_EXAMPLES: usize = 2048;
+
+/// Most points of a line, or along a side of a plane.
+const MOST_POINTS: usize = 10_000;
 
 /// Points along a side of a plane where nothing is said.
 const PLANE_POINTS: usize = 21;

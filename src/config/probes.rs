@@ -273,7 +273,7 @@ impl Default for AdversarialProbe {
 pub struct NoiseProbe {
     /// Write the two-batch norms of every this many updates, from the pieces that the workers'
     /// gradients are made of, into `noise.csv`; 0: none.
-    #[serde(default = "one_u64")]
+    #[serde(default = "ten_u64")]
     pub every_steps: u64,
     /// Write those of each layer too, into `noise-layers.csv`.
     #[serde(default)]
@@ -292,7 +292,7 @@ pub struct NoiseProbe {
 impl Default for NoiseProbe {
     fn default() -> Self {
         Self {
-            every_steps: 1,
+            every_steps: 10,
             layers: false,
             cosine: false,
             exact: false,
@@ -495,8 +495,8 @@ fn twenty() -> usize {
 fn ten() -> usize {
     10
 }
-fn one_u64() -> u64 {
-    1
+fn ten_u64() -> u64 {
+    10
 }
 fn residual() -> f64 {
     1e-3

@@ -117,7 +117,13 @@ pub fn finished_trials(path: &Path, chosen: &[String]) -> Result<Vec<FinishedTri
         return Ok(found);
     }
     match finished_trial(path)? {
-        Some(trial) => Ok(vec![trial]),
+        Some(trial) => match chosen.iter().find(|c| !trial.id.starts_with(c.as_str())) {
+            None => Ok(vec![trial]),
+            Some(id) => Err(OpenError::NoTrial {
+                path: path.to_owned(),
+                id: id.clone(),
+            }),
+        },
         None => Err(OpenError::NoRun {
             path: path.to_owned(),
         }),
