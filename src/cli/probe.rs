@@ -83,7 +83,7 @@ struct Common {
     /// Threads [default: the cores]. Never changes results.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), global = true)]
     threads: Option<u16>,
-    /// Where the results go [default: RUN/probes; none for a study file].
+    /// Where the results go [default: RUN/probes; with --weights, none].
     #[arg(long, value_name = "DIR", global = true)]
     out: Option<PathBuf>,
     /// Print one JSON object a trial in place of tables.
@@ -275,8 +275,13 @@ fn probe_all(args: &ProbeArgs, registry: &Registry, stop: &AtomicBool) -> Result
     let is_study = store::exists(&args.run.join("study.json"));
     let out = match &common.out {
         Some(out) => Some(out.clone()),
-        None if args.run.is_dir() => Some(args.run.join("probes")),
-        None => None,
+        // Weights from elsewhere are no result of the run.
+        None if common.weights.is_some() || args.run.is_file() => None,
+        // The surface of a trial is the trial's.
+        None => Some(match (&args.kind, trials.first()) {
+            (Kind::Surface(_), Some(trial)) if is_study => trial_folder(trial).join("probes"),
+            _ => args.run.join("probes"),
+        }),
     };
     if let Some(out) = &out {
         store::create_folder(out)?;
@@ -320,8 +325,8 @@ fn probe_all(args: &ProbeArgs, registry: &Registry, stop: &AtomicBool) -> Result
             }
             (Some(out), given) => {
                 store::write_atomic(&out.join(&name), table.as_bytes())?;
-                if let (None, Some(folder)) = (given, trial.weights.parent()) {
-                    let folder = folder.join("probes");
+                if given.is_none() {
+                    let folder = trial_folder(trial).join("probes");
                     store::create_folder(&folder)?;
                     store::write_atomic(&folder.join(&name), own.as_bytes())?;
                 }
@@ -353,7 +358,7 @@ fn check_options(args: &ProbeArgs) -> Result<(), BoxError> {
         return Ok(());
     };
     if let Some(points) = own.points
-        && (points < 2 || points > MOST_POINTS)
+        && !(2..=MOST_POINTS).contains(&points)
     {
         return Err(
             format!("--points: expected a number from 2 to {MOST_POINTS}, found {points}").into(),
@@ -365,6 +370,11 @@ fn check_options(args: &ProbeArgs) -> Result<(), BoxError> {
         return Err(format!("--extent: expected a positive number, found {extent}").into());
     }
     Ok(())
+}
+
+/// The folder of a trial, which its weights lie in.
+fn trial_folder(trial: &FinishedTrial) -> &Path {
+    trial.weights.parent().unwrap_or(Path::new(""))
 }
 
 /// Draws what the probes of a run have found so far, into its folder `probes`.
@@ -532,6 +542,7 @@ struct Found {
     seconds: Vec<(&'static str, f64)>,
     exact: bool,
     ids: Vec<u64>,
+    loss: f64,
 }
 
 impl Opened<'_> {
@@ -603,6 +614,7 @@ impl Opened<'_> {
                 *last = watch.seconds();
             }
             let rows = rows.map_err(stopped)?;
+            let losses = subject.losses(&parameters).map_err(stopped)?;
             let outcome = self.trial.result.as_ref().map(|result| &result.outcome);
             let train = outcome.and_then(|outcome| outcome.evaluation.get(&Split::Train));
             Ok(Found {
@@ -616,6 +628,7 @@ impl Opened<'_> {
                 seconds,
                 exact: subject.has_exact_products(),
                 ids: subject.ids().to_vec(),
+                loss: losses.iter().sum::<f64>() / losses.len() as f64,
             })
         })
     }
@@ -677,7 +690,7 @@ impl Opened<'_> {
         store::write_atomic(&path, table.as_bytes())?;
         let mut files = vec![path];
         if args.common.out.is_none() {
-            files.extend(draw(&args.run)?);
+            files.extend(draw(trial_folder(self.trial))?);
         }
         list(&files, &args.common)
     }
@@ -768,6 +781,10 @@ fn go_on(stop: &AtomicBool) -> Result<(), BoxError> {
 
 /// Examples of each split under a surface where nothing is said.
 const SURFACE_EXAMPLES: usize = 2048;
+
+/// Fewer examples than these come with a note: the top eigenvalue over batches of 128 is known to vary
+/// tenfold.
+const FEW_EXAMPLES: usize = 512;
 
 /// Most points of a line, or along a side of a plane.
 const MOST_POINTS: usize = 10_000;
@@ -913,6 +930,7 @@ impl Found {
             "trial": trial.id,
             "examples": self.ids.len(),
             "ids": self.ids,
+            "loss": self.loss,
             "exact_products": self.exact,
             "seconds": seconds,
             "rows": rows,
@@ -928,10 +946,17 @@ impl Found {
         };
         writeln!(
             Out,
-            "{}: {} examples, products {products}",
+            "{}: loss {} on {} training examples, products {products}",
             trial.label,
+            short(self.loss),
             self.ids.len()
         )?;
+        if self.ids.len() < FEW_EXAMPLES {
+            writeln!(
+                Out,
+                "  note: curvature and noise of so few examples differ much from draw to draw"
+            )?;
+        }
         let mut by_quantity: BTreeMap<(usize, &str, &str), Vec<&Row>> = BTreeMap::new();
         let mut order: Vec<(&str, &str)> = Vec::new();
         for row in self.rows.iter().filter(|row| row.probe != "density") {

@@ -354,6 +354,9 @@ impl OptimizerConfig {
 
 const MOST: usize = 100_000;
 
+/// Most examples of a probe.
+const MOST_EXAMPLES: usize = 1 << 31;
+
 fn count(key: &str, value: usize, least: usize) -> Checked {
     if (least..=MOST).contains(&value) {
         return Ok(());
@@ -378,7 +381,15 @@ fn eigenvalues(table: &str, probe: &HessianProbe) -> Checked {
     let key = |field: &str| format!("probes.{table}.{field}");
     count(&key("largest"), probe.largest, 0)?;
     count(&key("smallest"), probe.smallest, 0)?;
-    count(&key("max_products"), probe.max_products, 1)?;
+    count(&key("max_products"), probe.max_products, 2)?;
+    if probe.largest + probe.smallest + probe.trace_products == 0 && probe.blocks == BlockKind::None
+    {
+        return Err(Fault::invalid(
+            &key("largest"),
+            "no eigenvalues and no trace: there is nothing to probe",
+        )
+        .hint(format!("leave [probes.{table}] out, or ask for something")));
+    }
     count(&key("trace_products"), probe.trace_products, 0)?;
     above_zero(&key("tolerance"), &[probe.tolerance])?;
     above_zero(&key("trace_tolerance"), &[probe.trace_tolerance])
@@ -403,13 +414,13 @@ pub(super) fn check(config: &TrialConfig) -> Checked {
         above_zero("probes.at_train_loss", &[loss])?;
     }
     if let Some(examples) = probes.examples
-        && examples < 2
+        && !(2..=MOST_EXAMPLES).contains(&examples)
     {
         return Err(Fault::invalid(
             "probes.examples",
-            format!("{examples} examples are too few"),
+            format!("{examples} is not from 2 to {MOST_EXAMPLES}"),
         )
-        .hint("use at least 2; thousands for curvature that differs little between draws"));
+        .hint("use thousands for curvature that differs little between draws"));
     }
     if probes.weight_decay && config.optimizer.l2().is_none() {
         return Err(Fault::invalid(
@@ -426,6 +437,13 @@ pub(super) fn check(config: &TrialConfig) -> Checked {
     }
     if let Some(probe) = &probes.gauss_newton {
         eigenvalues("gauss_newton", probe)?;
+    }
+    if probes.gauss_newton.is_some() && matches!(config.model, ModelConfig::NoisyQuadratic {}) {
+        return Err(Fault::invalid(
+            "probes.gauss_newton",
+            "the noisy quadratic has no outputs that a Gauss-Newton matrix is made of",
+        )
+        .hint("leave it out"));
     }
     if let Some(probe) = &probes.density {
         count("probes.density.probes", probe.probes, 1)?;
@@ -454,6 +472,11 @@ pub(super) fn check(config: &TrialConfig) -> Checked {
             ));
         }
         count("probes.adversarial.steps", probe.steps, 1)?;
+        count(
+            "probes.adversarial.examples",
+            probe.examples.unwrap_or(1),
+            1,
+        )?;
         if matches!(config.model, ModelConfig::NoisyQuadratic {}) {
             return Err(Fault::invalid(
                 "probes.adversarial",

@@ -30,6 +30,16 @@ pub enum ProbeError {
     /// There is nothing to take a mean over.
     #[error("a probe needs training examples, found none")]
     NoExamples,
+    /// There are no two parts to compare.
+    #[error(
+        "probes.noise.hessian_pieces: the {examples} examples make one group of batch statistics, and \
+         the noise needs at least 2\n\
+         hint: raise probes.examples, or use probes.statistics = \"frozen\""
+    )]
+    OneGroup {
+        /// Examples of the probe.
+        examples: usize,
+    },
     /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,

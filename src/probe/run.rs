@@ -304,7 +304,12 @@ fn density(
     let Some((low, high)) = found.range() else {
         return Ok(());
     };
-    let width = probe.width * (high - low).max(f64::MIN_POSITIVE);
+    // A spectrum of one point has no range to take a share of.
+    let width = if high > low {
+        probe.width * (high - low)
+    } else {
+        found.default_width().unwrap_or(probe.width)
+    };
     if let Some(smooth) = found.smooth(width, probe.points) {
         for (at, density) in smooth.at.iter().zip(&smooth.density) {
             rows.push(own("density", *at, density.value, density.standard_error));

@@ -270,6 +270,15 @@ impl<'pool, 'env> Subject<'pool, 'env> {
         Arc::clone(&self.evaluations)
     }
 
+    /// Counts an evaluation, unless the user asked to stop.
+    fn go_on(&self) -> Result<(), ProbeError> {
+        if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            return Err(ProbeError::Interrupted);
+        }
+        self.evaluations.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// The sum over the pieces of what `work` writes for each, and the sum of what it returns.
     /// `work` gets the pieces of one strip and the vector to write their sum into.
     fn sum(
@@ -280,10 +289,7 @@ impl<'pool, 'env> Subject<'pool, 'env> {
         + Sync
         + 'env,
     ) -> Result<f64, ProbeError> {
-        if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-            return Err(ProbeError::Interrupted);
-        }
-        self.evaluations.fetch_add(1, Ordering::Relaxed);
+        self.go_on()?;
         let strips = shards(self.inner.pieces.len(), STRIPS.min(self.inner.pieces.len()));
         let (inner, length) = (Arc::clone(&self.inner), out.len());
         let count = strips.len();
@@ -333,6 +339,7 @@ impl<'pool, 'env> Subject<'pool, 'env> {
     /// # Errors
     /// If the model fails.
     pub fn losses(&self, parameters: &[f64]) -> Result<Vec<f64>, ProbeError> {
+        self.go_on()?;
         let point: Arc<dyn Point<f64> + 'env> = Arc::from(self.inner.objective.at(parameters)?);
         let inner = Arc::clone(&self.inner);
         let count = inner.pieces.len();
@@ -356,6 +363,7 @@ impl<'pool, 'env> Subject<'pool, 'env> {
         radii: &[f64],
         count: Option<usize>,
     ) -> Result<Vec<RobustAccuracy>, ProbeError> {
+        self.go_on()?;
         let data = self.inner.data;
         let test = data.test.as_ref().filter(|test| !test.is_empty());
         let examples = test.unwrap_or(&data.train);
@@ -425,6 +433,10 @@ impl<'pool, 'env> Subject<'pool, 'env> {
             }
             _ => shards(n, count.clamp(1, n)).iter().map(cut).collect(),
         };
+        if parts.len() < 2 && count > 1 {
+            return Err(ProbeError::OneGroup { examples: n });
+        }
+        self.go_on()?;
         let size = |part: &Vec<Piece>| part.iter().map(|piece| piece.range.len()).sum();
         let sizes: Vec<usize> = parts.iter().map(size).collect();
         let point: Arc<dyn Point<f64> + 'env> = Arc::from(self.inner.objective.at(parameters)?);
@@ -592,6 +604,7 @@ impl SubjectAt<'_, '_, '_> {
     /// # Errors
     /// With batch statistics, where the gradient of one example is not defined; if the model fails.
     pub fn example_norms(&self) -> Result<ExampleNorms, ProbeError> {
+        self.subject.go_on()?;
         let (point, inner) = (Arc::clone(&self.point), Arc::clone(&self.subject.inner));
         let count = inner.pieces.len();
         let parts = self.subject.pool.map(count, move |i| {

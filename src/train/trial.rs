@@ -229,8 +229,15 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             }
         }
         let diverged = matches!(self.progress.finished, Some((Status::Diverged, _)));
-        if self.config.probes.at_moments() && !self.progress.probed.end && !diverged {
-            self.probe(When::End)?;
+        if self.config.probes.at_moments() && !diverged {
+            // An evaluation that reaches the target ends the run, and may be the first with so
+            // small a loss.
+            if self.loss_is_reached() {
+                self.probe(When::TrainLoss)?;
+            }
+            if !self.progress.probed.end {
+                self.probe(When::End)?;
+            }
         }
         Ok(())
     }
@@ -245,7 +252,11 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
     /// Writes what the updates since the last call say about the noise of their gradients.
     fn note_noises(&mut self) {
         for noise in self.session.take_noises() {
-            let cell = |value: Option<f64>| value.map_or_else(String::new, |v| v.to_string());
+            let finite = |value: &f64| value.is_finite();
+            let cell = |value: Option<f64>| {
+                let value = value.filter(finite);
+                value.map_or_else(String::new, |v| v.to_string())
+            };
             // tr(Sigma)/B is the noise in the squared norm of the batch's gradient.
             let snr = noise.squared_gradient / (noise.tr_sigma / noise.b_big);
             let row = format!(
@@ -261,8 +272,8 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
                 noise.tr_sigma,
                 noise.squared_gradient,
                 cell(noise.cosine_previous),
-                noise.cosine_workers,
-                snr,
+                cell(Some(noise.cosine_workers)),
+                cell(Some(snr)),
                 cell(noise.adamw.map(|(small, _)| small)),
                 cell(noise.adamw.map(|(_, big)| big)),
             );
@@ -292,12 +303,7 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
         if step == 0 {
             return (probes.start && probed.step.is_none()).then_some(When::Start);
         }
-        if let Some(bound) = probes.at_train_loss
-            && !probed.at_train_loss
-            && self.progress.evaluated_step == Some(step)
-            && let Some(train) = self.progress.evaluation.get(&Split::Train)
-            && train.loss <= bound
-        {
+        if self.loss_is_reached() {
             return Some(When::TrainLoss);
         }
         if over || probed.step == Some(step) {
@@ -312,6 +318,16 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             (None, None) => false,
         };
         due.then_some(When::Schedule)
+    }
+
+    /// Whether the evaluation of the state now is the first with the training loss to probe at.
+    fn loss_is_reached(&self) -> bool {
+        let step = self.session.step_count();
+        let train = self.progress.evaluation.get(&Split::Train);
+        let bound = self.config.probes.at_train_loss;
+        !self.progress.probed.at_train_loss
+            && self.progress.evaluated_step == Some(step)
+            && bound.is_some_and(|bound| train.is_some_and(|train| train.loss <= bound))
     }
 
     fn probe(&mut self, when: When) -> Result<(), TrainError> {
