@@ -6,14 +6,16 @@
 //! Prints ratios of medians; each pair is timed in turns, so that what else the machine does falls on
 //! both.
 
+#![allow(clippy::print_stdout)]
+
 use std::path::Path;
-use std::time::Instant;
 
 use batchlab::config::{NoiseProbe, Products, TrialConfig};
 use batchlab::data::{self, Data};
 use batchlab::model::Registry;
 use batchlab::objective::Objective;
 use batchlab::probe::{Curvature, Subject, SubjectOptions, SubjectStatistics};
+use batchlab::store::clock::Stopwatch;
 use batchlab::train::{Pool, Session};
 use serde_json::{Value, json};
 
@@ -35,9 +37,9 @@ fn trial(model: &Value, workers: usize, batch: usize) -> (TrialConfig, Data) {
 }
 
 fn seconds(work: &mut dyn FnMut()) -> f64 {
-    let watch = Instant::now();
+    let watch = Stopwatch::start();
     work();
-    watch.elapsed().as_secs_f64()
+    watch.seconds()
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -97,10 +99,13 @@ fn products(name: &str, model: &Value, examples: usize) {
     });
 }
 
-fn noise(name: &str, model: &Value, workers: usize, batch: usize) {
+fn noise(name: &str, model: &Value, workers: usize, batch: usize, every_steps: u64) {
     let (plain, data) = trial(model, workers, batch);
     let mut watched = plain.clone();
-    watched.probes.noise = Some(NoiseProbe::default());
+    watched.probes.noise = Some(NoiseProbe {
+        every_steps,
+        ..NoiseProbe::default()
+    });
     let objective = Registry::new().build(&plain, &data).expect("a model");
     let objective: &dyn Objective<f32> = &*objective;
     Pool::with(1, |pool| {
@@ -108,20 +113,20 @@ fn noise(name: &str, model: &Value, workers: usize, batch: usize) {
         let mut with = Session::new(&watched, &data, objective, pool).expect("a session");
         let found = ratio(
             &mut || {
-                for _ in 0..20 {
+                for _ in 0..10 {
                     with.step().expect("a step");
                 }
                 with.take_noises();
             },
             &mut || {
-                for _ in 0..20 {
+                for _ in 0..10 {
                     without.step().expect("a step");
                 }
             },
         );
         println!(
-            "{name}, {workers} workers of {}: updates with the two-batch noise scale: {found:.3} of \
-             those without",
+            "{name}, {workers} workers of {}: updates with the two-batch noise scale of every \
+             {every_steps}: {found:.3} of those without",
             batch / workers
         );
     });
@@ -135,8 +140,10 @@ fn main() {
     products("MLP 784-256-256-10", &mlp, 512);
     products("CNN 16, 32, 128", &cnn, 64);
     products("ResNet-8 of width 8, group normalization", &resnet, 32);
-    noise("MLP 784-256-256-10", &mlp, 4, 128);
-    noise("MLP 784-256-256-10", &mlp, 8, 512);
-    noise("MLP 784-256-256-10", &mlp, 8, 2048);
-    noise("CNN 16, 32, 128", &cnn, 4, 64);
+    for every_steps in [10, 1] {
+        noise("MLP 784-256-256-10", &mlp, 4, 128, every_steps);
+        noise("MLP 784-256-256-10", &mlp, 8, 512, every_steps);
+        noise("MLP 784-256-256-10", &mlp, 8, 2048, every_steps);
+        noise("CNN 16, 32, 128", &cnn, 4, 64, every_steps);
+    }
 }

@@ -11,11 +11,11 @@ use std::fs;
 use std::process::{Command, Output};
 
 use batchlab::math::noise_scale::{
-    NoiseParts, NoiseScaleError, NormRow, Options, Quantity, Ratio, RatioInterval, Undetermined,
-    course, mean_cosine, noise_scale,
+    LeftOut, NoiseParts, NoiseScaleError, NormRow, Options, Quantity, Ratio, RatioInterval,
+    Undetermined, course, mean_cosine, noise_scale,
 };
 use batchlab::math::operator::Operator;
-use batchlab::math::statistics::Moments;
+use batchlab::math::statistics::{Moments, student_t_quantile};
 use batchlab::probe::noise::{
     LayerGradients, PieceNoise, adamw_preconditioner, cosine, example_noise, inner_products,
     piece_noise, preconditioned_noise,
@@ -289,11 +289,26 @@ fn a_course_follows_a_noise_scale_that_grows() {
         assert!(interval.contains(truth), "{interval:?}, {truth}");
     }
     assert_eq!((windows[1].first_step, windows[1].last_step), (505, 1000));
-    // No row is left over, and fewer rows than a window make one.
-    let windows = course(&rows, Options::default(), 130).unwrap();
-    let lengths: Vec<usize> = windows.iter().map(|window| window.rows).collect();
-    assert_eq!(lengths, [134, 133, 133]);
-    assert_eq!(course(&rows[..7], Options::default(), 50).unwrap().len(), 1);
+    // Windows are as long as was asked for; a rest of less than half joins the last one, and fewer
+    // rows than a window make one.
+    let lengths = |rows: &[NormRow], options, window| -> Vec<usize> {
+        let windows = course(rows, options, window).unwrap();
+        windows.iter().map(|window| window.rows).collect()
+    };
+    let default = Options::default();
+    assert_eq!(lengths(&rows, default, 130), [130, 130, 140]);
+    assert_eq!(lengths(&rows[..71], default, 20), [20, 20, 20, 11]);
+    assert_eq!(lengths(&rows[..70], default, 20), [20, 20, 20, 10]);
+    assert_eq!(lengths(&rows[..69], default, 20), [20, 20, 29]);
+    assert_eq!(lengths(&rows[..13], default, 5), [5, 5, 3]);
+    assert_eq!(lengths(&rows[..12], default, 5), [5, 7]);
+    assert_eq!(lengths(&rows[..7], default, 50), [7]);
+    assert_eq!(lengths(&rows[..3], default, 1), [1, 1, 1]);
+    let many = Options {
+        blocks: Some(12),
+        population: None,
+    };
+    assert_eq!(lengths(&rows[..71], many, 20), [20, 20, 31]);
     let error = course(&rows, Options::default(), 0).unwrap_err();
     assert_eq!(error, NoiseScaleError::EmptyWindow);
 }
@@ -637,6 +652,223 @@ fn a_part_of_the_data_set_without_replacement_tells_of_the_whole() {
     coverage.is_enough("48 of 80 examples");
 }
 
+/// Gradients of 512 examples, tails heavier than normal, and the diagonal of a Hessian.
+fn population() -> (Vec<Vec<f64>>, Vec<f64>) {
+    let mut stream = Stream::new(12, "noise-population", 0);
+    let law = Law::new(24, 0.15, 1.0);
+    let gradients = (0..512)
+        .map(|_| {
+            let length = 0.7 + 0.6 * stream.uniform();
+            law.pieces(&[1], &mut stream)[0]
+                .iter()
+                .map(|x| length * x)
+                .collect()
+        })
+        .collect();
+    (
+        gradients,
+        (1..=24).map(|i| 2.0 / f64::from(i).sqrt()).collect(),
+    )
+}
+
+/// The noise from the first examples of a random order, cut into pieces, about the population.
+fn cut(gradients: &[Vec<f64>], sizes: &[usize], h: &[f64], draw: u64) -> PieceNoise {
+    let count = gradients.len();
+    let order = permutation(count, 7, "noise-cut", draw);
+    let mut start = 0;
+    let pieces: Vec<Vec<f64>> = sizes
+        .iter()
+        .map(|&n| {
+            let own: Vec<Vec<f64>> = order[start..start + n]
+                .iter()
+                .map(|&i| gradients[i as usize].clone())
+                .collect();
+            start += n;
+            mean_of(&vec![1; n], &own)
+        })
+        .collect();
+    diagonal(sizes, &pieces, count, h)
+}
+
+fn diagonal(sizes: &[usize], gradients: &[Vec<f64>], count: usize, h: &[f64]) -> PieceNoise {
+    let mut product = Operator::new(h.len(), |v: &[f64], out: &mut [f64]| {
+        for ((out, v), h) in out.iter_mut().zip(v).zip(h) {
+            *out = h * v;
+        }
+        Ok::<(), std::convert::Infallible>(())
+    });
+    piece_noise(sizes, gradients, Some(count), &mut product).unwrap()
+}
+
+/// Many estimates of a quantity beside the variances that they tell.
+#[derive(Default)]
+struct Spread {
+    values: Moments,
+    variances: Moments,
+}
+
+impl Spread {
+    fn push(&mut self, quantity: Quantity) {
+        self.values.push(quantity.value);
+        self.variances
+            .push(quantity.standard_error.unwrap().powi(2));
+    }
+
+    /// The variance that is told over that which is seen.
+    fn ratio(&self) -> f64 {
+        self.variances.mean().unwrap() / self.values.variance().unwrap()
+    }
+
+    #[track_caller]
+    fn is_about(&self, exact: f64) {
+        let count = self.values.n() as f64;
+        let error = self.values.standard_deviation().unwrap() / count.sqrt();
+        let mean = self.values.mean().unwrap();
+        assert!((mean - exact).abs() <= 4.0 * error, "{mean}, not {exact}");
+    }
+}
+
+const CUTS: u64 = 3000;
+
+/// The variance that the jackknife tells of a sum of L squared normal deviations, over the true one.
+fn of_squares(pieces: usize) -> f64 {
+    pieces as f64 / (pieces - 2) as f64
+}
+
+/// A variance of 3000 nearly normal values has a relative error of 2.6 %.
+#[track_caller]
+fn agrees(found: f64, expected: f64) {
+    println!("  variance told over seen: {found:.3}, expected {expected:.3}");
+    assert!((found / expected - 1.0).abs() < 4.0 * 0.026, "{found}");
+}
+
+/// B = N: which examples lie in which piece is all that is random.
+#[test]
+fn with_all_examples_the_intervals_are_those_of_the_cut_into_pieces() {
+    let (gradients, curved) = population();
+    let count = gradients.len();
+    for h in [curved, vec![1.0; 24]] {
+        // Single examples as pieces: exact, as `example_noise` has it.
+        let exact = diagonal(&vec![1; count], &gradients, count, &h);
+        assert_eq!(exact.tr_h_sigma.standard_error, Some(0.0));
+        assert_eq!(exact.ghg.standard_error, Some(0.0));
+        let truth = exact.b_noise.value.unwrap();
+        let width = exact.b_noise.interval.unwrap();
+        assert!(width.high().unwrap() - width.low() < 1e-12 * truth);
+        for pieces in [16, 32] {
+            let sizes = vec![count / pieces; pieces];
+            let mut traces = Spread::default();
+            let mut scales = Spread::default();
+            let mut plain = Spread::default();
+            let mut coverage: [Coverage; 3] = std::array::from_fn(|_| Coverage::default());
+            for draw in 0..CUTS {
+                let noise = cut(&gradients, &sizes, &h, draw);
+                close(noise.ghg.value, exact.ghg.value, 1e-11);
+                close(
+                    noise.plain.squared_gradient.value,
+                    exact.plain.squared_gradient.value,
+                    1e-11,
+                );
+                assert_eq!(noise.ghg.standard_error, Some(0.0));
+                let rate = noise.eps_max.interval.unwrap();
+                close(rate.low(), exact.eps_max.value.unwrap(), 1e-11);
+                close(rate.high().unwrap(), exact.eps_max.value.unwrap(), 1e-11);
+                traces.push(noise.tr_h_sigma);
+                plain.push(noise.plain.tr_sigma);
+                let interval = noise.b_noise.interval.unwrap();
+                let half = (interval.high().unwrap() - interval.low()) / 2.0;
+                scales.push(Quantity {
+                    value: noise.b_noise.value.unwrap(),
+                    standard_error: Some(half / student(pieces - 1)),
+                });
+                if draw < SEEDS {
+                    coverage[0].count(&noise.b_noise, truth);
+                    let simple = exact.plain.b_simple.value.unwrap();
+                    coverage[1].count(&noise.plain.b_simple, simple);
+                    let value = noise.tr_h_sigma;
+                    let error = student(pieces - 1) * value.standard_error.unwrap();
+                    coverage[2].held +=
+                        u32::from((value.value - exact.tr_h_sigma.value).abs() <= error);
+                }
+            }
+            traces.is_about(exact.tr_h_sigma.value);
+            scales.is_about(truth);
+            agrees(traces.ratio(), of_squares(pieces));
+            agrees(scales.ratio(), of_squares(pieces));
+            agrees(plain.ratio(), of_squares(pieces));
+            for (coverage, what) in coverage.iter().zip(["B_noise", "B_simple", "tr(H Sigma)"]) {
+                coverage.is_enough(&format!("all examples, {pieces} pieces, {what}"));
+            }
+        }
+    }
+}
+
+fn student(freedom: usize) -> f64 {
+    student_t_quantile(0.975, freedom).unwrap()
+}
+
+/// B < N: the sample and the cut are both random.
+#[test]
+fn with_a_part_of_the_examples_errors_of_pieces_are_of_the_sample_and_of_the_cut() {
+    let (gradients, h) = population();
+    let count = gradients.len();
+    let exact = diagonal(&vec![1; count], &gradients, count, &h);
+    for (each, pieces) in [(12, 32), (6, 64), (1, 384)] {
+        let sizes = vec![each; pieces];
+        let mut spreads: [Spread; 4] = std::array::from_fn(|_| Spread::default());
+        let mut coverage: [Coverage; 3] = std::array::from_fn(|_| Coverage::default());
+        for draw in 0..CUTS {
+            let noise = cut(&gradients, &sizes, &h, draw);
+            let parts = [
+                noise.tr_h_sigma,
+                noise.ghg,
+                noise.plain.tr_sigma,
+                noise.plain.squared_gradient,
+            ];
+            for (spread, part) in spreads.iter_mut().zip(parts) {
+                spread.push(part);
+            }
+            if draw < SEEDS {
+                coverage[0].count(&noise.b_noise, exact.b_noise.value.unwrap());
+                coverage[1].count(&noise.plain.b_simple, exact.plain.b_simple.value.unwrap());
+                coverage[2].count(&noise.eps_max, exact.eps_max.value.unwrap());
+            }
+        }
+        let truths = [
+            exact.tr_h_sigma,
+            exact.ghg,
+            exact.plain.tr_sigma,
+            exact.plain.squared_gradient,
+        ];
+        let wide = [of_squares(pieces), 1.0, of_squares(pieces), 1.0];
+        for ((spread, truth), wide) in spreads.iter().zip(truths).zip(wide) {
+            spread.is_about(truth.value);
+            agrees(spread.ratio(), wide);
+        }
+        for (coverage, what) in coverage.iter().zip(["B_noise", "B_simple", "eps_max"]) {
+            coverage.is_enough(&format!("384 of 512 examples, {pieces} pieces, {what}"));
+        }
+    }
+    // Pieces of one example are single examples.
+    let part = &gradients[..400];
+    let pieces = diagonal(&[1; 400], part, count, &[1.0; 24]);
+    let single = of_examples(part, Some(count));
+    for (a, b) in [
+        (pieces.plain.tr_sigma, single.tr_sigma),
+        (pieces.plain.squared_gradient, single.squared_gradient),
+    ] {
+        close(a.value, b.value, 1e-11);
+        close(a.standard_error.unwrap(), b.standard_error.unwrap(), 1e-9);
+    }
+    let ends = |ratio: &Ratio| {
+        let interval = ratio.interval.unwrap();
+        (interval.low(), interval.high().unwrap())
+    };
+    let (a, b) = (ends(&pieces.plain.b_simple), ends(&single.b_simple));
+    close(a.0, b.0, 1e-9);
+    close(a.1, b.1, 1e-9);
+}
+
 #[test]
 fn rows_of_batches_without_replacement_need_the_population() {
     let (gradients, exact) = data_set();
@@ -823,7 +1055,46 @@ fn norms_of_summed_gradients_are_noticed() {
     let still: Vec<NormRow> = (0..20).map(|k| row(k, 2.0, 2.0)).collect();
     let scale = noise_scale(&still, Options::default()).unwrap();
     assert!(!scale.looks_summed());
-    assert_eq!(scale.parts.b_simple.value, Ok(0.0));
+    let found = scale.parts.b_simple;
+    assert_eq!(found.value, Err(Undetermined::NumeratorNotPositive));
+    assert_eq!(found.interval, None);
+}
+
+#[test]
+fn a_numerator_that_is_not_positive_leaves_at_most_an_upper_end() {
+    let each = Options {
+        blocks: Some(8),
+        population: None,
+    };
+    let scale_of = |traces: [f64; 2]| {
+        let rows: Vec<NormRow> = (0..8)
+            .map(|k| row(k, 2.0 + traces[k as usize % 2], 2.0))
+            .collect();
+        noise_scale(&rows, each).unwrap()
+    };
+    // Below 0 on average, and not told from it.
+    let scale = scale_of([0.5, -0.6]);
+    let found = scale.parts.b_simple;
+    assert!(!scale.looks_summed() && scale.parts.tr_sigma.value < 0.0);
+    assert_eq!(found.value, Err(Undetermined::NumeratorNotPositive));
+    assert!(found.interval.unwrap().high().unwrap() > 0.0);
+    // Above 0 by as much: a value, with the same interval turned about.
+    let turned = scale_of([-0.5, 0.6]).parts.b_simple;
+    assert!(turned.value.unwrap() > 0.0);
+    assert!(turned.interval.unwrap().low() < 0.0);
+    // Below 0 beyond doubt.
+    let scale = scale_of([-0.5, -0.6]);
+    let found = scale.parts.b_simple;
+    assert!(scale.looks_summed());
+    assert_eq!(found.value, Err(Undetermined::NumeratorNotPositive));
+    assert_eq!(found.interval, None);
+    // The denominator's reason comes first.
+    let left_out = LeftOut {
+        pairs: &[],
+        finite: 1.0,
+    };
+    let both = left_out.ratio(-1.0, -1.0);
+    assert_eq!(both.value, Err(Undetermined::NotPositive));
 }
 
 #[test]
@@ -979,14 +1250,14 @@ fn the_program_shows_estimate_interval_and_how_it_came_about() {
     ] {
         assert!(shown.contains(part), "{part} is not in\n{shown}");
     }
-    // Two windows, one line each.
+    // Windows of 50, 50 and 37 rows, one line each.
     assert_eq!(
         shown
             .lines()
             .rev()
             .take_while(|line| !line.contains("first step"))
             .count(),
-        2
+        3
     );
     let later = on(case["csv"].as_str().unwrap(), &["--skip", "500", "--json"]);
     let later: Value = serde_json::from_slice(&later.stdout).unwrap();
@@ -1013,12 +1284,24 @@ fn the_program_says_why_a_noise_scale_is_undetermined() {
     let summed = (1..=9).fold(HEAD.to_owned(), |text, k| {
         text + &format!("{k},8,64,32,{}\n", 900 + k)
     });
-    let summed = on(&summed, &[]);
-    assert!(
-        shown(&summed).contains("Norms must be of mean gradients"),
-        "{}",
-        shown(&summed)
-    );
+    let text = shown(&on(&summed, &[]));
+    let first = text.lines().next().unwrap();
+    assert!(first.contains("Norms must be of mean gradients"), "{text}");
+    let reason = "noise scale B_simple: undetermined, its numerator is not positive\n";
+    assert!(text.contains(reason), "{text}");
+    let found: Value = serde_json::from_slice(&on(&summed, &["--json"]).stdout).unwrap();
+    assert_eq!(found["undetermined"], "its numerator is not positive");
+    assert_eq!(found["looks_summed"], true);
+    for key in ["b_simple", "b_simple_low", "b_simple_high"] {
+        assert!(found[key].is_null(), "{found}");
+    }
+    // Not told from 0: what is known is how large it is at most.
+    let unclear = (1..=9).fold(HEAD.to_owned(), |text, k| {
+        text + &format!("{k},8,{},32,2\n", if k % 2 == 0 { 2.5 } else { 1.5 })
+    });
+    let text = shown(&on(&unclear, &[]));
+    let reason = "undetermined, its numerator is not positive; at most ";
+    assert!(text.contains(reason), "{text}");
 }
 
 #[test]

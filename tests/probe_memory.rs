@@ -24,7 +24,7 @@ fn resident() -> Option<usize> {
 #[test]
 fn a_hundred_probes_need_no_more_memory_than_ten() {
     let config: TrialConfig = serde_json::from_value(json!({
-        "data": {"source": "digits"},
+        "data": {"source": {"digits": {}}},
         "model": {"mlp": {"widths": [64, 64]}},
         "train": {"global_batch": 32, "steps": 1},
         "learning_rate": {"base_lr": 0.1},

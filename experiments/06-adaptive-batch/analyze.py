@@ -28,10 +28,13 @@ RESULTS = HERE / "results"
 EPOCHS = 10
 GRID = np.arange(0, EPOCHS + 0.01, 0.25)
 SHOWN = [0.5, 1, 2, 4, 6, 8, 9.75]
-# Examples of the Hessian, and gradients of a Hessian-vector product, by central differences.
+# Examples of the Hessian; what an exact Hessian-vector product of a perceptron costs, in gradients (measured by
+# benches/curvature.rs); and products of a decision: at most those of Lanczos's method, and one for each of the 8 pieces of
+# a batch and their mean.
 CURVATURE = 512
-GRADIENTS = 2
-PRODUCTS = 9
+GRADIENTS = 1.66
+ABSA_PRODUCTS = 10
+NOISE_PRODUCTS = 9
 CONTROLLERS = {
     "absa": "ABSA",
     "{ absa = { patience_epochs = 0.9 } }": "ABSA, one epoch",
@@ -63,7 +66,7 @@ def text(values, scale=1.0, digits=2, sign=""):
     mean = f"{scale * mean:{sign},.{digits}f}"
     if not mean.strip("+-0."):
         mean = mean.lstrip("+-")
-    return f"{mean} ± {scale * half:.{digits}f}".replace("-", "−")
+    return f"{mean} ± {scale * half:,.{digits}f}".replace("-", "−")
 
 
 def extract(run):
@@ -186,11 +189,11 @@ def at_equal_loss(runs, constants, which):
 
 
 def measuring(which, steps, examples):
-    """Gradients of the Hessian-vector products, in examples over those of training."""
+    """Cost of Hessian-vector products, in gradients of examples over those of training; decisions each epoch, or 10 updates."""
     if which.startswith("ABSA"):
-        return f"up to {EPOCHS * 10 * GRADIENTS * CURVATURE / examples:.1f} ×"
+        return f"up to {EPOCHS * ABSA_PRODUCTS * GRADIENTS * CURVATURE / examples:.1f} ×"
     if which == "noise scale":
-        return f"{steps / 10 * PRODUCTS * GRADIENTS * CURVATURE / examples:.1f} ×"
+        return f"{steps / 10 * NOISE_PRODUCTS * GRADIENTS * CURVATURE / examples:.1f} ×"
     return ""
 
 

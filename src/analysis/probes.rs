@@ -15,7 +15,7 @@ use super::noise_course::{NoiseCourse, NoiseTables, noise_course};
 use super::probe_tables::{read_probes, surfaces};
 use super::tables::{AnalysisError, EvaluationRow, read_evaluations, read_optional, read_steps};
 use crate::config::Split;
-use crate::math::noise_scale::LeftOut;
+use crate::math::noise_scale::{LeftOut, Ratio};
 use crate::math::statistics::{Estimate, Moments};
 use crate::train::Status;
 
@@ -245,6 +245,20 @@ impl ProbedPoint {
         self.measured.iter().find(|m| m.key == *key)
     }
 
+    /// B_simple or B_noise here, as [`ProbeAnalysis::noise_quotients`], and the number of seeds that it
+    /// is of; `None` for other quantities, and of fewer than two seeds.
+    pub fn noise_quotient(&self, measured: &Measured) -> Option<(Ratio, usize)> {
+        let [above, below] = quotient_parts(&measured.key.quantity)?;
+        let part = |quantity: &str| {
+            self.get(&ProbeKey {
+                quantity: quantity.to_owned(),
+                ..measured.key.clone()
+            })
+        };
+        let found = quotient(part(above)?, part(below)?);
+        (found.1 > 1).then_some(found)
+    }
+
     /// The 95 % interval that is drawn around a mean: over seeds; of one seed that of the estimator,
     /// from its own ends or its standard error.
     pub fn span(&self, measured: &Measured) -> Option<(f64, f64)> {
@@ -308,8 +322,39 @@ pub struct Quotient {
     pub span: Option<(f64, f64)>,
 }
 
-fn add(sums: (f64, f64), pair: &(f64, f64)) -> (f64, f64) {
-    (sums.0 + pair.0, sums.1 + pair.1)
+/// Numerator and denominator of a noise scale.
+fn quotient_parts(quantity: &str) -> Option<[&'static str; 2]> {
+    match quantity {
+        "b_simple" => Some(["tr_sigma", "squared_gradient"]),
+        "b_noise" => Some(["tr_h_sigma", "ghg"]),
+        _ => None,
+    }
+}
+
+/// The quotient of two quantities, each averaged over the seeds that have both; the jackknife is over
+/// seeds. And their number.
+fn quotient(above: &Measured, below: &Measured) -> (Ratio, usize) {
+    let pairs: Vec<(f64, f64)> = above
+        .values
+        .iter()
+        .filter_map(|a| {
+            let b = below.values.iter().find(|b| b.seed == a.seed)?;
+            Some((a.value?, b.value?))
+        })
+        .collect();
+    let n = pairs.len() as f64;
+    let sums = pairs
+        .iter()
+        .fold((0.0, 0.0), |sums, p| (sums.0 + p.0, sums.1 + p.1));
+    let left_out: Vec<(f64, f64)> = pairs
+        .iter()
+        .map(|p| ((sums.0 - p.0) / (n - 1.0), (sums.1 - p.1) / (n - 1.0)))
+        .collect();
+    let left_out = LeftOut {
+        pairs: if pairs.len() < 2 { &[] } else { &left_out },
+        finite: 1.0,
+    };
+    (left_out.ratio(sums.0 / n, sums.1 / n), pairs.len())
 }
 
 /// One measurement over training.
@@ -418,10 +463,8 @@ impl ProbeAnalysis {
     /// quotients cannot, where some seed's denominator is not positive. The interval is the jackknife's
     /// over seeds; of one seed that of its estimator. Empty for other quantities.
     pub fn noise_quotients(&self, rule: usize, batch: u64, quantity: &str) -> Vec<Quotient> {
-        let parts = match quantity {
-            "b_simple" => ["tr_sigma", "squared_gradient"],
-            "b_noise" => ["tr_h_sigma", "ghg"],
-            _ => return Vec::new(),
+        let Some(parts) = quotient_parts(quantity) else {
+            return Vec::new();
         };
         let course = |quantity: &str| {
             let mut all = self.courses.iter();
@@ -436,26 +479,8 @@ impl ProbeAnalysis {
             let Some(other) = below.points.iter().find(|p| p.epoch == point.epoch) else {
                 continue;
             };
-            let values = |point: &ProbeCoursePoint| -> Vec<(u64, f64)> {
-                let all = point.measured.values.iter();
-                all.filter_map(|v| Some((v.seed, v.value?))).collect()
-            };
-            let below = values(other);
-            let pairs: Vec<(f64, f64)> = values(point)
-                .into_iter()
-                .filter_map(|(seed, a)| Some((a, below.iter().find(|b| b.0 == seed)?.1)))
-                .collect();
-            let (n, sums) = (pairs.len() as f64, pairs.iter().fold((0.0, 0.0), add));
-            let left_out: Vec<(f64, f64)> = pairs
-                .iter()
-                .map(|p| ((sums.0 - p.0) / (n - 1.0), (sums.1 - p.1) / (n - 1.0)))
-                .collect();
-            let one = pairs.len() < 2;
-            let left_out = LeftOut {
-                pairs: if one { &[] } else { &left_out },
-                finite: 1.0,
-            };
-            let ratio = left_out.ratio(sums.0 / n, sums.1 / n);
+            let (ratio, n) = quotient(&point.measured, &other.measured);
+            let one = n < 2;
             let interval = ratio.interval.map(|i| (i.low(), i.high()));
             let own = own.and_then(|c| c.points.get(i)).and_then(|p| p.own_span);
             found.push(Quotient {

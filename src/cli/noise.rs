@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use crate::analysis::numbers::{count, list, plural, significant};
 use crate::math::noise_scale::{
     self, NoiseScale, NoiseScaleError, NormRow, Options, Quantity, Ratio, RatioInterval,
+    Undetermined,
 };
-use crate::store::{StoreError, Table};
+use crate::store::{self, StoreError, Table};
 use crate::study::BoxError;
 
 /// Largest integer below which each has a floating-point number of its own.
@@ -37,7 +38,8 @@ pub(super) struct NoiseArgs {
     /// Leave out rows of steps below this one
     #[arg(long, value_name = "STEP", default_value_t = 0)]
     skip: u64,
-    /// Show the noise scale over training as well, in windows of so many rows
+    /// Show the noise scale over training as well, in windows of so many rows; a rest shorter than half
+    /// a window, or than --blocks, joins the last one
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..))]
     window: Option<u32>,
     /// The layer to look at, in a table with the column `layer`
@@ -116,7 +118,12 @@ struct Rows<'a> {
 impl<'a> Rows<'a> {
     fn read(args: &'a NoiseArgs) -> Result<Self, NoiseCommandError> {
         let path = args.from_csv.as_path();
-        let table = Table::read(path)?;
+        // Programs differ in whether the last line ends.
+        let mut bytes = store::read(path)?;
+        if bytes.last().is_some_and(|&last| last != b'\n') {
+            bytes.push(b'\n');
+        }
+        let table = Table::from_csv(path, &bytes)?;
         let prefix = if args.adamw { "adamw_" } else { "" };
         let small = format!("{prefix}g2_small");
         let big = format!("{prefix}g2_big");
@@ -240,6 +247,14 @@ fn layer_column(
 }
 
 fn print(args: &NoiseArgs, scale: &NoiseScale, out: &mut dyn Write) -> std::io::Result<()> {
+    if scale.looks_summed() {
+        writeln!(
+            out,
+            "note: tr Sigma is negative beyond doubt: g2_big is above g2_small. Norms must be of mean \
+             gradients; the gradient of a loss summed over b examples is b times as long, its squared \
+             norm b^2 times"
+        )?;
+    }
     writeln!(
         out,
         "{}: {}, steps {} to {}",
@@ -302,20 +317,20 @@ fn print(args: &NoiseArgs, scale: &NoiseScale, out: &mut dyn Write) -> std::io::
             "no interval: it takes 2 blocks of rows; --blocks N sets their number (by default the root of the number of rows)"
         )?;
     }
-    if scale.looks_summed() {
-        writeln!(
-            out,
-            "note: tr Sigma is negative beyond doubt: g2_big is above g2_small. Norms must be of mean \
-             gradients; the gradient of a loss summed over b examples is b times as long, its squared \
-             norm b^2 times"
-        )?;
-    }
     Ok(())
 }
 
-/// ", 95 % interval 120 to 310".
+/// ", 95 % interval 120 to 310"; of a negative quotient the upper end alone.
 fn interval(ratio: &Ratio) -> String {
     match ratio.interval {
+        Some(RatioInterval::Bounded(interval))
+            if ratio.value == Err(Undetermined::NumeratorNotPositive) =>
+        {
+            format!(
+                "; at most {} examples (95 %)",
+                significant(interval.high, 4)
+            )
+        }
         Some(RatioInterval::Bounded(interval)) => format!(
             ", 95 % interval {} to {}",
             significant(interval.low, 4),

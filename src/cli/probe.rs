@@ -365,9 +365,12 @@ fn check_options(args: &ProbeArgs) -> Result<(), BoxError> {
         );
     }
     if let Some(extent) = own.extent
-        && !(extent.is_finite() && extent >= 0.0 && (extent > 0.0 || own.to.is_some()))
+        && !((0.0..=LARGEST_EXTENT).contains(&extent) && (extent > 0.0 || own.to.is_some()))
     {
-        return Err(format!("--extent: expected a positive number, found {extent}").into());
+        return Err(format!(
+            "--extent: expected a positive number of at most {LARGEST_EXTENT:e}, found {extent:e}"
+        )
+        .into());
     }
     Ok(())
 }
@@ -785,6 +788,9 @@ const SURFACE_EXAMPLES: usize = 2048;
 /// Fewer examples than these come with a note: the top eigenvalue over batches of 128 is known to vary
 /// tenfold.
 const FEW_EXAMPLES: usize = 512;
+
+/// Largest reach of a line or a plane.
+const LARGEST_EXTENT: f64 = 1e6;
 
 /// Most points of a line, or along a side of a plane.
 const MOST_POINTS: usize = 10_000;

@@ -367,12 +367,15 @@ fn count(key: &str, value: usize, least: usize) -> Checked {
     ))
 }
 
+/// Largest step, radius or tolerance: far above any use, and small enough that nothing overflows.
+const LARGEST: f64 = 1e6;
+
 fn above_zero(key: &str, values: &[f64]) -> Checked {
-    match values.iter().find(|v| !(v.is_finite() && **v > 0.0)) {
+    match values.iter().find(|v| !(**v > 0.0 && **v <= LARGEST)) {
         None => Ok(()),
         Some(found) => Err(Fault::invalid(
             key,
-            format!("{found} is not a positive number"),
+            format!("{found:e} is not a positive number of at most {LARGEST:e}"),
         )),
     }
 }
@@ -465,10 +468,10 @@ pub(super) fn check(config: &TrialConfig) -> Checked {
         )?;
     }
     if let Some(probe) = &probes.adversarial {
-        if probe.radii.iter().any(|r| !(r.is_finite() && *r >= 0.0)) {
+        if let Some(found) = probe.radii.iter().find(|r| !(0.0..=LARGEST).contains(*r)) {
             return Err(Fault::invalid(
                 "probes.adversarial.radii",
-                "a radius is negative or not finite",
+                format!("{found:e} is not a number from 0 to {LARGEST:e}"),
             ));
         }
         count("probes.adversarial.steps", probe.steps, 1)?;

@@ -21,8 +21,8 @@
 //!   (b_big g2_big - b_small g2_small)/(b_big - b_small).
 //!
 //! Either may be negative. Rows are averaged first, and the quotient comes last: that of one row has
-//! no expectation. The average of |G|^2 is never clipped: where it is not above 0, or its interval
-//! reaches 0, the noise scale is [`Undetermined`].
+//! no expectation. Averages are never clipped: where that of |G|^2 is not above 0, or its interval
+//! reaches 0, or where that of tr(Sigma) is not above 0, the noise scale is [`Undetermined`].
 //!
 //! # Intervals
 //!
@@ -152,6 +152,9 @@ pub enum Undetermined {
     /// The denominator is positive, and 0 lies in its interval.
     #[error("its denominator cannot be told from 0")]
     NotDistinguishable,
+    /// The denominator is positive, and the estimate of the numerator zero or negative.
+    #[error("its numerator is not positive")]
+    NumeratorNotPositive,
     /// Numerator, denominator or quotient is infinite or NaN.
     #[error("it is not a finite number")]
     NotFinite,
@@ -190,13 +193,15 @@ impl RatioInterval {
     }
 }
 
-/// A quotient of two estimates, the denominator of which should be positive.
+/// A quotient of two estimates, both of which should be positive.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
-    /// Numerator over denominator, or why it says nothing. Negative where the numerator is.
+    /// Numerator over denominator, above 0, or why it says nothing.
     pub value: Result<f64, Undetermined>,
-    /// The 95 % interval. `None` of fewer than two blocks; where the denominator is negative beyond
-    /// doubt; and where neither part can be told from 0.
+    /// The 95 % interval. `None` of fewer than two blocks; where the numerator or the denominator is
+    /// negative beyond doubt; and where neither can be told from 0. Its lower end is negative where
+    /// the numerator cannot be told from 0. Without a value for
+    /// [`Undetermined::NumeratorNotPositive`], only its upper end says something, and is above 0.
     pub interval: Option<RatioInterval>,
 }
 
@@ -217,6 +222,27 @@ pub struct LeftOut<'a> {
     /// Factor of the variances: 1, or 1 - B/N for B examples drawn without replacement from the N
     /// that are asked about.
     pub finite: f64,
+}
+
+/// Two independent errors of the same two estimates: that of the sample, and that of a random cut of
+/// the sample into pieces, which stays where the sample is all there is. Their covariances add up.
+#[derive(Debug, Clone, Copy)]
+pub struct TwoErrors<'a> {
+    /// Of the sample. Its blocks are the degrees of freedom.
+    pub sample: LeftOut<'a>,
+    /// Of the cut: what the two estimates owe to it without block j, up to a constant. Fewer than two
+    /// pairs: none.
+    pub cut: LeftOut<'a>,
+}
+
+impl<'a> From<LeftOut<'a>> for TwoErrors<'a> {
+    fn from(sample: LeftOut<'a>) -> Self {
+        let cut = LeftOut {
+            pairs: &[],
+            finite: 0.0,
+        };
+        Self { sample, cut }
+    }
 }
 
 /// Covariance of two estimates.
@@ -257,6 +283,27 @@ impl LeftOut<'_> {
         })
     }
 
+    /// first/second with Fieller's interval.
+    pub fn ratio(&self, first: f64, second: f64) -> Ratio {
+        TwoErrors::from(*self).ratio(first, second)
+    }
+}
+
+impl TwoErrors<'_> {
+    /// The sum of both covariances, of estimates divided by these units; `None` of fewer than two
+    /// blocks.
+    fn covariance(&self, units: (f64, f64)) -> Option<Covariance> {
+        let sample = self.sample.covariance(units)?;
+        Some(match self.cut.covariance(units) {
+            None => sample,
+            Some(cut) => Covariance {
+                first: sample.first + cut.first,
+                second: sample.second + cut.second,
+                both: sample.both + cut.both,
+            },
+        })
+    }
+
     /// Both quantities with their standard errors.
     pub fn quantities(&self, first: f64, second: f64) -> (Quantity, Quantity) {
         let units = (self.unit(first, |p| p.0), self.unit(second, |p| p.1));
@@ -278,6 +325,8 @@ impl LeftOut<'_> {
             Err(Undetermined::NotFinite)
         } else if second <= 0.0 {
             Err(Undetermined::NotPositive)
+        } else if first <= 0.0 {
+            Err(Undetermined::NumeratorNotPositive)
         } else if quotient.is_finite() {
             Ok(quotient)
         } else {
@@ -286,7 +335,7 @@ impl LeftOut<'_> {
         let units = (self.unit(first, |p| p.0), self.unit(second, |p| p.1));
         let unit = units.0 / units.1;
         let set = self.covariance(units).and_then(|covariance| {
-            let t = student_t_quantile(0.5 + CONFIDENCE / 2.0, self.pairs.len() - 1)?;
+            let t = student_t_quantile(0.5 + CONFIDENCE / 2.0, self.sample.pairs.len() - 1)?;
             let means = (first / units.0, second / units.1);
             fieller(means, covariance, t)
         });
@@ -300,7 +349,13 @@ impl LeftOut<'_> {
                     low: unit * low,
                     high: unit * high,
                 };
-                let sound = value.is_ok() && interval.low.is_finite() && interval.high.is_finite();
+                let says = match value {
+                    Ok(_) => true,
+                    Err(reason) => {
+                        reason == Undetermined::NumeratorNotPositive && interval.high > 0.0
+                    }
+                };
+                let sound = says && interval.low.is_finite() && interval.high.is_finite();
                 Ratio {
                     value,
                     interval: sound.then_some(RatioInterval::Bounded(interval)),
@@ -319,8 +374,10 @@ impl LeftOut<'_> {
     /// The largest magnitude of a quantity, so that squares neither overflow nor vanish.
     fn unit(&self, value: f64, pick: impl Fn(&(f64, f64)) -> f64) -> f64 {
         let largest = self
+            .sample
             .pairs
             .iter()
+            .chain(self.cut.pairs)
             .map(pick)
             .fold(value.abs(), |most, x| most.max(x.abs()));
         if largest > 0.0 { largest } else { 1.0 }
@@ -382,7 +439,12 @@ pub struct NoiseParts {
 
 impl NoiseParts {
     /// From tr(Sigma) and |G|^2 of all blocks, and from the same without each.
-    pub fn of(tr_sigma: f64, squared_gradient: f64, left_out: LeftOut<'_>) -> Self {
+    pub fn of<'a>(
+        tr_sigma: f64,
+        squared_gradient: f64,
+        left_out: impl Into<TwoErrors<'a>>,
+    ) -> Self {
+        let left_out = left_out.into();
         let (trace, squared) = left_out.quantities(tr_sigma, squared_gradient);
         Self {
             tr_sigma: trace,
@@ -530,8 +592,9 @@ pub fn noise_scale(rows: &[NormRow], options: Options) -> Result<NoiseScale, Noi
     estimate(rows, options)
 }
 
-/// The noise scale over training: the rows cut into windows of `window` rows or some more, so that
-/// no row is left over; one window where there are fewer rows.
+/// The noise scale over training: the rows cut into windows of `window` rows. What is left at the end
+/// is a window of its own, or joins the last one where it is shorter than half a window or than the
+/// blocks asked for; one window where there are fewer rows.
 ///
 /// # Errors
 /// Those of [`noise_scale`]; with windows of no row.
@@ -544,9 +607,18 @@ pub fn course(
     if window == 0 {
         return Err(NoiseScaleError::EmptyWindow);
     }
-    let windows = (rows.len() / window).max(1);
-    parts(rows.len(), windows)
-        .map(|range| estimate(&rows[range], options))
+    let (full, rest) = (rows.len() / window, rows.len() % window);
+    let own = rest >= window.div_ceil(2) && rest >= options.blocks.unwrap_or(1);
+    let windows = (full + usize::from(own)).max(1);
+    (0..windows)
+        .map(|index| {
+            let end = if index + 1 == windows {
+                rows.len()
+            } else {
+                (index + 1) * window
+            };
+            estimate(&rows[index * window..end], options)
+        })
         .collect()
 }
 

@@ -5,18 +5,26 @@
 //! sum where the data set of N examples is all there is). All gradients here are those of a *mean*
 //! loss. Standard errors and intervals leave out one example or one piece at a time (jackknife); see
 //! [`crate::math::noise_scale`] for the interval of a quotient. They are about the data set where
-//! `population` is given: variances take the factor 1 - B/N, and with all N examples nothing is
-//! uncertain.
+//! `population` is given: of single examples variances take the factor 1 - B/N, and with all N
+//! nothing is uncertain; of pieces, tr(Sigma) and tr(H Sigma) still depend on how the examples were
+//! cut into pieces ([`piece_noise`]).
 
 use thiserror::Error;
 
 use crate::math::noise::{self, NoiseError, share_of_mean};
-use crate::math::noise_scale::{LeftOut, NoiseParts, Quantity, Ratio};
+use crate::math::noise_scale::{LeftOut, NoiseParts, Quantity, Ratio, TwoErrors};
 use crate::math::operator::{Operator, SymmetricOperator, add_scaled, dot, norm};
 
 /// The share of a variance that is left when `batch` of `population` examples are known: 1 - B/N.
 fn unknown(batch: usize, population: Option<usize>) -> f64 {
     population.map_or(1.0, |n| (1.0 - batch as f64 / n as f64).max(0.0))
+}
+
+/// The share of the variance of tr(A Sigma) that `pieces` pieces of `batch` examples owe to the cut
+/// alone and that `unknown` takes off all the same: (B/N)(B - L)/(B - 1).
+fn of_the_cut(pieces: usize, batch: usize, population: Option<usize>) -> f64 {
+    let alone = (batch - pieces) as f64 / (batch - 1) as f64;
+    (1.0 - unknown(batch, population)) * alone
 }
 
 /// Gradients of single examples, as far as one layer's parameters go.
@@ -296,6 +304,26 @@ impl Forms {
 /// a little too wide; few pieces, where few directions carry the noise, too short: on the noisy
 /// quadratic with 8 or 16 pieces the interval of B_noise covers 91 %, and that of B_simple 94 %.
 ///
+/// # Errors of a known population
+///
+/// The mean g is that of the B examples, however they are cut into pieces: g'Hg has the error of the
+/// sample alone, and it is certain at B = N. T = tr(H Sigma) also has the error of the random cut,
+/// which no number of examples takes away. Of normal gradients Var(T) is
+/// 2 tr((H Sigma)^2) (1/(L - 1) - B/((B - 1)N)), the jackknife's V(T) estimates
+/// 2 tr((H Sigma)^2)/(L - 1), and so T takes
+///
+/// f = 1 - (B/N)(L - 1)/(B - 1),
+///
+/// which is 1 - B/N for single examples (L = B), and nearly 1 for a few large pieces. Heavier tails
+/// make it a little too large. Given the B examples the cut is independent of g, so it enters
+/// G'HG = g'Hg - s T, s = 1/B - 1/N, by -s times its error in T. With C the jackknife's covariance of
+/// (T, G'HG) the covariance is
+///
+/// (1 - B/N) C + (f - 1 + B/N) V(T) (1, -s)(1, -s)',
+///
+/// and likewise with H = I. At B = N this leaves f V(T) for the traces, and 0 for |G|^2, G'HG and
+/// eps_max, which are then exact.
+///
 /// # Errors
 /// With fewer than two pieces, an empty piece or lengths that do not fit; if a product fails.
 pub fn piece_noise<O: SymmetricOperator>(
@@ -335,35 +363,45 @@ pub fn piece_noise<O: SymmetricOperator>(
     }
     let plain = plain.estimates(sizes, population);
     let curved = curved.estimates(sizes, population);
-    let finite = unknown(sizes.iter().sum(), population);
-    let noise = LeftOut {
-        pairs: &curved.left_out,
-        finite,
+    let batch = sizes.iter().sum();
+    let finite = unknown(batch, population);
+    let cut = of_the_cut(sizes.len(), batch, population);
+    let share = share_of_mean(batch as f64, population);
+    // What the cut of the examples does to T and to G'HG.
+    let cut_of = |forms: &FormEstimates| -> Vec<(f64, f64)> {
+        let traces = forms.left_out.iter().map(|pair| pair.0);
+        traces.map(|trace| (trace, -share * trace)).collect()
     };
+    let (plain_cut, curved_cut) = (cut_of(&plain), cut_of(&curved));
+    // The second of each, |G|^2 and G'HG.
+    let seconds = |plain: &[(f64, f64)], curved: &[(f64, f64)]| -> Vec<(f64, f64)> {
+        let both = plain.iter().zip(curved);
+        both.map(|(plain, curved)| (plain.1, curved.1)).collect()
+    };
+    let along = seconds(&plain.left_out, &curved.left_out);
+    let along_cut = seconds(&plain_cut, &curved_cut);
+    let errors = |sample, of_cut| TwoErrors {
+        sample: LeftOut {
+            pairs: sample,
+            finite,
+        },
+        cut: LeftOut {
+            pairs: of_cut,
+            finite: cut,
+        },
+    };
+    let noise = errors(&curved.left_out, &curved_cut);
     let (tr_h_sigma, ghg) = noise.quantities(curved.all.0, curved.all.1);
-    let along: Vec<(f64, f64)> = plain
-        .left_out
-        .iter()
-        .zip(&curved.left_out)
-        .map(|(plain, curved)| (plain.1, curved.1))
-        .collect();
-    let along = LeftOut {
-        pairs: &along,
-        finite,
-    };
     Ok(PieceNoise {
         plain: NoiseParts::of(
             plain.all.0,
             plain.all.1,
-            LeftOut {
-                pairs: &plain.left_out,
-                finite,
-            },
+            errors(&plain.left_out, &plain_cut),
         ),
         tr_h_sigma,
         ghg,
         b_noise: noise.ratio(curved.all.0, curved.all.1),
-        eps_max: along.ratio(plain.all.1, curved.all.1),
+        eps_max: errors(&along, &along_cut).ratio(plain.all.1, curved.all.1),
         products: sizes.len() + 1,
     })
 }

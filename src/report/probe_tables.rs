@@ -196,6 +196,9 @@ fn cell(point: &ProbedPoint, measured: Option<&Measured>, factor: f64) -> String
     let Some(measured) = measured else {
         return dash();
     };
+    if let Some((quotient, n)) = point.noise_quotient(measured) {
+        return format!("{} (n = {n})", ratio(&quotient));
+    }
     let mut text = match (measured.estimate(), point.span(measured)) {
         (None, _) => "undetermined".to_owned(),
         (Some(estimate), None) => number(&estimate, None, factor),
@@ -373,6 +376,7 @@ fn ratio(ratio: &Ratio) -> String {
     let value = match ratio.value {
         Ok(value) => significant(value, 3),
         Err(Undetermined::NotPositive) => "undetermined (|G|² not positive)".to_owned(),
+        Err(Undetermined::NumeratorNotPositive) => "undetermined (tr Σ not positive)".to_owned(),
         Err(Undetermined::NotDistinguishable) => "undetermined (|G|² not told from 0)".to_owned(),
         Err(Undetermined::NotFinite) => "undetermined (not finite)".to_owned(),
     };

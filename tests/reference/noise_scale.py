@@ -28,10 +28,9 @@ def left_out_parts(n, blocks):
     return [numpy.setdiff1d(everything, block) for block in numpy.array_split(everything, blocks)]
 
 
-def jackknife(numerators, denominators, finite=1.0):
-    """Covariance matrix of two estimates from those without each block."""
-    k = len(numerators)
-    return finite * (k - 1) * numpy.cov(numpy.vstack([numerators, denominators]), bias=True)
+def jackknife(*estimates):
+    """Covariance matrix of estimates from those without each block."""
+    return (len(estimates[0]) - 1) * numpy.cov(numpy.vstack(estimates), bias=True)
 
 
 def fieller(x, y, covariance, k):
@@ -41,21 +40,20 @@ def fieller(x, y, covariance, k):
     b = x * y - square * covariance[0, 1]
     c = x * x - square * covariance[0, 0]
     if a > 0:
-        if y <= 0:
-            return None, None
         roots = numpy.sort(numpy.roots([a, -2 * b, c]).real)
+        if y <= 0 or (x <= 0 and roots[1] <= 0):
+            return None, None
         return float(roots[0]), float(roots[1])
     if c <= 0 or x <= 0:
         return None, None
     return float(max(numpy.roots([a, -2 * b, c]).real)), None
 
 
-def ratio(name, x, y, xs, ys, finite=1.0):
-    k = len(xs)
+def ratio(name, x, y, k, covariance):
+    """x/y with its interval from the covariance matrix of k blocks, and both standard errors."""
     out = {f"{name}": None, f"{name}_low": None, f"{name}_high": None}
-    covariance = jackknife(xs, ys, finite)
     resolved = y * y > stats.t.ppf(T, k - 1) ** 2 * covariance[1, 1]
-    if y > 0 and resolved:
+    if x > 0 and y > 0 and resolved:
         out[name] = float(x / y)
     out[f"{name}_low"], out[f"{name}_high"] = fieller(x, y, covariance, k)
     return out, [float(v) for v in numpy.sqrt(numpy.diag(covariance))]
@@ -99,7 +97,7 @@ def expected(rows, blocks=None, population=None):
     rest = left_out_parts(len(rows), blocks)
     xs = [trace[r].mean() for r in rest]
     ys = [squared[r].mean() for r in rest]
-    out, errors = ratio("b_simple", trace.mean(), squared.mean(), xs, ys)
+    out, errors = ratio("b_simple", trace.mean(), squared.mean(), blocks, jackknife(xs, ys))
     noise = (trace / bb).mean()
     pairs = (bb * gb - bs * gs) / (bb - bs)
     return out | {
@@ -152,7 +150,7 @@ def of_examples(gradients, population):
     ]
     finite = 1 - n / population if population else 1.0
     xs, ys = numpy.array(without).T
-    out, errors = ratio("b_simple", trace, square, xs, ys, finite)
+    out, errors = ratio("b_simple", trace, square, n, finite * jackknife(xs, ys))
     return out | {
         "tr_sigma": trace,
         "tr_sigma_error": errors[0],
@@ -189,6 +187,11 @@ def forms(sizes, gradients, matrix, population):
     return float(trace), float(mean @ matrix @ mean - trace * share)
 
 
+# From tr(Sigma), g'g, tr(H Sigma), g'Hg to tr(Sigma), |G|^2, tr(H Sigma), G'HG.
+def correction(share):
+    return numpy.array([[1, 0, 0, 0], [-share, 1, 0, 0], [0, 0, 1, 0], [0, 0, -share, 1]])
+
+
 def of_pieces(sizes, gradients, hessian, population):
     one = numpy.eye(gradients.shape[1])
     full = forms(sizes, gradients, one, population) + forms(sizes, gradients, hessian, population)
@@ -197,11 +200,23 @@ def of_pieces(sizes, gradients, hessian, population):
         rest = numpy.delete(numpy.array(sizes), i)
         g = numpy.delete(gradients, i, axis=0)
         without.append(forms(rest, g, one, population) + forms(rest, g, hessian, population))
-    trace, square, curved_trace, curved_square = numpy.array(without).T
-    finite = 1 - sum(sizes) / population if population else 1.0
-    simple, errors = ratio("b_simple", full[0], full[1], trace, square, finite)
-    noise, curved = ratio("b_noise", full[2], full[3], curved_trace, curved_square, finite)
-    rate, _ = ratio("eps_max", full[1], full[3], square, curved_square, finite)
+    count, batch = len(sizes), sum(sizes)
+    known = batch / population if population else 0.0
+    change = correction(1 / batch - known / batch)
+    back = numpy.linalg.inv(change)
+    # The mean has the error of the sample alone, and so has what it shares with the traces; the
+    # traces have the error of the cut as well, which stays.
+    raw = (1 - known) * back @ jackknife(*numpy.array(without).T) @ back.T
+    if population:
+        raw[::2, ::2] *= (1 - known * (count - 1) / (batch - 1)) / (1 - known)
+    covariance = change @ raw @ change.T
+
+    def of(name, i, j):
+        return ratio(name, full[i], full[j], count, covariance[numpy.ix_([i, j], [i, j])])
+
+    simple, errors = of("b_simple", 0, 1)
+    noise, curved = of("b_noise", 2, 3)
+    rate, _ = of("eps_max", 1, 3)
     return (
         simple
         | noise
