@@ -337,7 +337,7 @@ fn every_figure_and_table_says_at_which_comparison_it_stands() {
         "Generalization gap against sharpness, at equal epochs",
         "Generalization gap against sharpness, at equal training loss",
         "Curvature and sharpness against global batch, at equal epochs and at equal training loss",
-        "density at equal epochs (log scale)",
+        "density at equal epochs (share per unit of eigenvalue, log scale)",
         "sharpness, full space, ε = 0.001 (%)",
         "6 of 78",
         "Every eigenvalue",

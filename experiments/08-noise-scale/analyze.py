@@ -15,8 +15,10 @@ A single moment hardly resolves |G|^2 late in training. So moments (or windows) 
 and batch: averages of numerator and denominator first, the quotient last, with Fieller's 95 % interval from leaving out one
 moment at a time. None is left out for being small or negative. Comparisons between settings take logarithms of pooled
 quotients, their jackknife variances, and Student's t with Welch's degrees of freedom; a slope is that of least squares
-through the six settings. "Equal training loss": the epochs of a setting at which the training loss, mean over seeds, lies
-between 0.095 and 0.15.
+through the six settings. A setting is resolved where Fieller's interval has two ends. The logarithm of a quotient that is not
+has no such interval to it, so what rests on one is marked with *, and given for the resolved settings alone as well (which
+are not a random choice: a small denominator is resolved less often). "Equal training loss": the epochs of a setting at which
+the training loss, mean over seeds, lies between 0.095 and 0.15.
 """
 
 import csv
@@ -200,24 +202,46 @@ def sig(value, digits=3):
     return f"{value:,.{decimals}f}"
 
 
+def fieller_of(pairs):
+    """A pooled quotient and the ends of Fieller's interval."""
+    x, y = pairs.mean(axis=0)
+    return fieller(x, y, *((pairs.sum(axis=0) - pairs) / (len(pairs) - 1)).T)
+
+
+def resolved(pairs):
+    return fieller_of(pairs)[0] is not None
+
+
+def mark(text, groups):
+    """With a star where one of these pooled quotients is not resolved."""
+    return text if all(map(resolved, groups)) else text + " *"
+
+
 def quotient(pairs):
     """A pooled quotient with Fieller's interval."""
-    x, y = pairs.mean(axis=0)
-    n = len(pairs)
-    xs, ys = ((pairs.sum(axis=0) - pairs) / (n - 1)).T
-    value, low, high = fieller(x, y, xs, ys)
+    value, low, high = fieller_of(pairs)
     if value is None:
         return f"above {sig(low)}" if low else "undetermined"
     return f"{sig(value)} ({sig(low)} to {sig(high)})"
 
 
 def slopes(settings, keys, chosen, name):
-    """Of log quotient on log(eps/B); on log eps and on log B together. `chosen`: the epochs of each setting."""
-    pooled = [Pooled.of(settings[k].pairs(name, chosen[k]), [1, -1]) for k in keys]
-    rate, batch = (np.log([k[i] for k in keys]) for i in (0, 1))
-    one = np.linalg.pinv(np.column_stack([rate - batch, np.ones(len(keys))]))
-    two = np.linalg.pinv(np.column_stack([rate, batch, np.ones(len(keys))]))
-    return [combine(pooled, w).plain() for w in (one[0], two[0], two[1])]
+    """Of log quotient on log(eps/B); on log eps and on log B together; and the first of the resolved settings alone, from three
+    settings with two eps/B on. `chosen`: the epochs of each setting."""
+
+    def fit(keys):
+        pooled = [Pooled.of(settings[k].pairs(name, chosen[k]), [1, -1]) for k in keys]
+        rate, batch = (np.log([k[i] for k in keys]) for i in (0, 1))
+        one = np.linalg.pinv(np.column_stack([rate - batch, np.ones(len(keys))]))
+        two = np.linalg.pinv(np.column_stack([rate, batch, np.ones(len(keys))]))
+        return [combine(pooled, w).plain() for w in (one[0], two[0], two[1])]
+
+    sure = [k for k in keys if resolved(settings[k].pairs(name, chosen[k]))]
+    enough = len(sure) >= 3 and len({round(np.log(k[0] / k[1]), 6) for k in sure}) >= 2
+    every = fit(keys)
+    if len(sure) < len(keys):
+        every = [text + " *" for text in every]
+    return [*every, f"{len(sure)} of {len(keys)}", fit(sure)[0] if enough else "too few"]
 
 
 def main():
@@ -268,23 +292,39 @@ def main():
         lines.append([name(k), *(f"{m:,.0f} ± {h:,.0f}" for m, h in means)])
     table(["rate, batch", "average of the windows", "average tr(Σ) over average G²"], lines)
 
-    print("B_noise over B_simple (exact, the same examples), geometric mean of the six settings:\n")
-    line = []
-    for epochs in moments.values():
-        found = [compared(settings[k], epochs, "B_noise", "B_simple, exact") for k in keys]
-        # All settings of a seed start from the same parameters.
-        line.append(found[0].text() if epochs == (0,) else average(found).text())
-    table([*moments], [line])
+    print("B_noise over B_simple (exact, the same examples), geometric mean over settings:\n")
+    lines = []
+    for row in ("all six", "those resolved in both"):
+        line = [row]
+        for epochs in moments.values():
+            groups = {k: [settings[k].pairs(q, epochs) for q in ("B_noise", "B_simple, exact")] for k in keys}
+            sure = [k for k in keys if all(map(resolved, groups[k]))]
+            chosen = keys if row == "all six" else sure
+            found = [compared(settings[k], epochs, "B_noise", "B_simple, exact") for k in chosen]
+            # All settings of a seed start from the same parameters.
+            text = "none" if not found else found[0].text() if epochs == (0,) else average(found).text()
+            if row == "all six":
+                text = mark(text, [g for k in keys for g in groups[k]])
+            elif found:
+                text += f", {len(sure)} of {len(keys)}"
+            line.append(text)
+        lines.append(line)
+    table(["settings", *moments], lines)
 
-    print("Two-batch (a window of half an epoch around) over exact at the same epoch, geometric mean of the six settings:\n")
+    print("Two-batch (a window of half an epoch around) over exact at the same epoch, geometric mean over settings:\n")
     inner = {f"epoch {e}": (e,) for e in range(1, EPOCHS)}
     inner[f"epochs 1 to {EPOCHS - 1}"] = tuple(range(1, EPOCHS))
     lines = []
     for title, column in (("tr(Σ)", 0), ("G²", 1), ("B_simple", None)):
-        line = [title]
+        line, only = [title], [f"{title}, settings resolved in both"]
         for epochs in inner.values():
-            line.append(average([compared(settings[k], epochs, "B_simple, two-batch", "B_simple, exact", column) for k in keys]).text())
-        lines.append(line)
+            text = average([compared(settings[k], epochs, "B_simple, two-batch", "B_simple, exact", column) for k in keys]).text()
+            both = {k: [settings[k].pairs(q, epochs) for q in ("B_simple, two-batch", "B_simple, exact")] for k in keys}
+            line.append(text if column == 0 else mark(text, [g for k in keys for g in both[k]]))
+            sure = [k for k in keys if all(map(resolved, both[k]))]
+            found = [compared(settings[k], epochs, "B_simple, two-batch", "B_simple, exact", column) for k in sure]
+            only.append(f"{average(found).text()}, {len(sure)} of {len(keys)}" if found else "none")
+        lines += [line] if column == 0 else [line, only]
     table(["", *inner], lines)
 
     print("Two-batch in the last eighth of an epoch over the first eighth of the next, 18 runs, epochs 1 to 5:\n")
@@ -300,14 +340,14 @@ def main():
     lines = [[name(k), ", ".join(map(str, near[k][0])), f"{near[k][1]:.3f}"] for k in keys]
     table(["rate, batch", "epochs", "training loss, geometric mean"], lines)
 
-    print("Slope of log B on log(ε/B) through the six settings, and on both parts:\n")
+    print("Slope of log B on log(ε/B) through the six settings, and on both parts; and through the resolved settings alone:\n")
     lines = []
     for title in QUOTIENTS:
         cases = {phase: {k: epochs for k in keys} for phase, epochs in PHASES.items()}
         cases["equal training loss"] = {k: near[k][0] for k in keys}
         for case, chosen in cases.items():
             lines.append([f"{title}, {case}", *slopes(settings, keys, chosen, title)])
-    table(["", "on ε/B", "on ε", "on B"], lines)
+    table(["", "on ε/B", "on ε", "on B", "resolved", "on ε/B, those only"], lines)
 
     print("Pairs of equal ε/B, the larger rate and batch over the smaller:\n")
     pairs = [(a, b) for i, a in enumerate(keys) for b in keys[i + 1 :] if np.isclose(a[0] / a[1], b[0] / b[1])]
@@ -323,8 +363,8 @@ def main():
         for a, b in pairs:
             line = [f"{title}: {name(b)} over {name(a)}"]
             for epochs in PHASES.values():
-                pooled = [Pooled.of(settings[k].pairs(title, epochs), [1, -1]) for k in (b, a)]
-                line.append(combine(pooled, [1, -1]).text())
+                groups = [settings[k].pairs(title, epochs) for k in (b, a)]
+                line.append(mark(combine([Pooled.of(g, [1, -1]) for g in groups], [1, -1]).text(), groups))
             lines.append(line)
     table(["", *PHASES], lines)
 
@@ -411,25 +451,33 @@ def figures(settings, keys, near):
     for ax, title in zip(axes, QUOTIENTS):
         for shift, k in enumerate(order):
             marker, line = styles[k[1]]
-            x, points = [], []
+            x, points, sure = [], [], []
             cases = {0.0: (0,), **{np.mean(e): e for e in PHASES.values()}}
             if "two-batch" in title:
                 cases = {0.125: (0,), 0.5: (0.5,), **{e: (e,) for e in np.arange(1, EPOCHS, 0.5)}, 5.875: (EPOCHS,)}
             for place, epochs in cases.items():
-                pooled = Pooled.of(settings[k].pairs(title, epochs), [1, -1])
+                pairs = settings[k].pairs(title, epochs)
+                pooled = Pooled.of(pairs, [1, -1])
                 half = stats.t.ppf(0.975, pooled.free) * pooled.variance**0.5
+                sure.append(resolved(pairs))
                 x.append(place + (0 if "two-batch" in title else 0.08 * (shift - 2.5)))
                 points.append([pooled.value, half])
             mean, half = np.array(points).T
+            x, sure = np.array(x), np.array(sure)
             filled = colours[k[0]] if k[1] == 64 else "white"
-            ax.plot(x, np.exp(mean), marker + line, color=colours[k[0]], mfc=filled, ms=4, lw=1.1, label=label(k))
+            ax.plot(x, np.exp(mean), line, color=colours[k[0]], lw=1.1)
+            ax.plot(x[sure], np.exp(mean[sure]), marker, color=colours[k[0]], mfc=filled, ms=4)
+            ax.plot(x[~sure], np.exp(mean[~sure]), "x", color=colours[k[0]], ms=5)
+            ax.plot([], [], marker + line, color=colours[k[0]], mfc=filled, ms=4, lw=1.1, label=label(k))
             if "two-batch" not in title:
-                ax.vlines(x, np.exp(mean - half), np.exp(mean + half), color=colours[k[0]], lw=1)
+                low, high = np.exp(mean - half), np.exp(mean + half)
+                ax.vlines(x[sure], low[sure], high[sure], color=colours[k[0]], lw=1)
         unit = "" if title == "ε_max" else ", examples"
         ax.set(yscale="log", title=title + unit, xlabel="epoch")
     for ax in axes[:3]:
         ax.set_ylim(20, 20000)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center", ncols=6, fontsize=8)
+    axes[0].plot([], [], "kx", ms=5, label="not resolved")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center", ncols=7, fontsize=8)
     save(figure, "noise-through-training.svg", (0, 0.07, 1, 1))
 
     # Each seed's windows with their intervals, beside the pooled exact estimate.
@@ -450,9 +498,7 @@ def figures(settings, keys, near):
         ax.plot([], [], "^", color=colour, ms=3, label="the same, open upward")
         for place, epochs in {0.0: (0,), **{np.mean(e): e for e in PHASES.values()}}.items():
             pairs = settings[k].pairs("B_simple, exact", epochs)
-            x, y = pairs.mean(axis=0)
-            n = len(pairs)
-            value, low, high = fieller(x, y, *((pairs.sum(axis=0) - pairs) / (n - 1)).T)
+            value, low, high = fieller_of(pairs)
             if value is not None:
                 ax.errorbar(place, value, [[value - low], [high - value]], fmt="kD", ms=4, capsize=3)
         ax.plot([], [], "kD", ms=4, label="exact, pooled over seeds and epochs")
@@ -472,7 +518,8 @@ def figures(settings, keys, near):
     for ax, (case, chosen) in zip(axes, cases.items()):
         for shift, (title, colour) in enumerate(shades.items()):
             for k in keys:
-                pooled = Pooled.of(settings[k].pairs(title, chosen[k]), [1, -1])
+                pairs = settings[k].pairs(title, chosen[k])
+                pooled = Pooled.of(pairs, [1, -1])
                 if not np.isfinite(pooled.value):
                     continue
                 place = k[0] / k[1] * 1.05 ** (shift - 1 + (0.35 if k[1] == 128 else -0.35))
@@ -480,6 +527,9 @@ def figures(settings, keys, near):
                 low, mean, high = np.exp([pooled.value - half, pooled.value, pooled.value + half])
                 filled = colour if k[1] == 64 else "white"
                 marker = styles[k[1]][0]
+                if not resolved(pairs):
+                    ax.plot(place, mean, "x", color=colour, ms=5)
+                    continue
                 ax.errorbar(place, mean, [[mean - low], [high - mean]], fmt=marker, color=colour, mfc=filled, ms=4, lw=0.9, capsize=2)
             ax.plot([], [], "o", color=colour, ms=4, label=title)
         grid = np.array([3.9e-4, 3.1e-3])
@@ -491,7 +541,8 @@ def figures(settings, keys, near):
     axes[0].set_ylabel("noise scale, examples")
     axes[0].plot([], [], "o", color="#777777", label="batch 64")
     axes[0].plot([], [], "s", color="#777777", mfc="white", label="batch 128")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center", ncols=6, fontsize=8)
+    axes[0].plot([], [], "x", color="#777777", label="not resolved")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center", ncols=7, fontsize=8)
     save(figure, "noise-by-temperature.svg", (0, 0.07, 1, 1))
 
 

@@ -394,7 +394,10 @@ fn eigenvalues(analysis: &ProbeAnalysis) -> Vec<Figure<Chart>> {
             let smallest = line("smallest_eigenvalue", 1);
             let at = moment_name(analysis, moment);
             top.push((format!("at {at}"), lines));
-            bottom.push((format!("smallest eigenvalue at {at}"), smallest));
+            bottom.push((
+                format!("smallest at {at} (loss per squared weight)"),
+                smallest,
+            ));
         }
         let marks = |panels: &[(String, Vec<Series>)]| -> Vec<Mark> {
             let lines = panels.iter().flat_map(|p| &p.1);
@@ -600,8 +603,15 @@ fn densities(analysis: &ProbeAnalysis) -> Vec<Figure<Chart>> {
                     .filter(|m| m.y >= y.low)
                     .map(|m| m.x)
                     .collect();
-                let x = Axis::linear("eigenvalue of the Hessian", &xs, FREE);
-                let heading = format!("density at {} (log scale)", moment_name(analysis, moment));
+                let x = Axis::linear(
+                    "eigenvalue of the Hessian (loss per squared weight)",
+                    &xs,
+                    FREE,
+                );
+                let heading = format!(
+                    "density at {} (share per unit of eigenvalue, log scale)",
+                    moment_name(analysis, moment)
+                );
                 Chart::Panel(panel(x, y.clone(), heading, 260.0, lines))
             })
             .collect();
