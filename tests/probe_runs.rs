@@ -412,7 +412,7 @@ fn the_noise_of_updates_obeys_the_two_batch_formulas() {
         (QUADRATIC.as_slice(), cut.as_slice(), None),
     ] {
         let watch = [
-            "probes={noise={layers=true, cosine=true}}",
+            "probes={noise={every_steps=1, layers=true, cosine=true}}",
             "train.precision=\"f64\"",
         ];
         let of = joined(lines, &[more, &watch].concat());
@@ -498,7 +498,7 @@ fn two_batch_estimates_are_the_exact_noise_in_expectation() {
         "train.micro_batch=3",
         "train.epochs=10000",
         "train.precision=\"f64\"",
-        "probes={noise={layers=true}, examples=200}",
+        "probes={noise={every_steps=1, layers=true}, examples=200}",
     ]);
     let model = Registry::new().build(&config, &data).unwrap();
     let objective: &dyn Objective<f64> = &*model;
@@ -567,7 +567,7 @@ fn two_batch_estimates_are_the_exact_noise_in_expectation() {
 /// that helps.
 #[test]
 fn one_worker_without_accumulation_is_refused_before_training() {
-    let lines = ["train.workers=1", "probes={noise={}}"];
+    let lines = ["train.workers=1", "probes={noise={every_steps=1}}"];
     let folder = tempfile::tempdir().unwrap();
     let error = run_in(folder.path(), &trial(&lines), 1, &|_| false).unwrap_err();
     assert!(
@@ -951,7 +951,8 @@ fn sharpness_noise_and_surfaces_have_their_tables_and_figures() {
         ]
         .concat(),
     );
-    let line = fs::read_to_string(place.path("results/small/probes/line.csv")).unwrap();
+    let own = format!("results/small/trials/{}/probes", trials[0]);
+    let line = fs::read_to_string(place.path(&format!("{own}/line.csv"))).unwrap();
     assert!(
         line.starts_with("alpha,split,loss,accuracy,label\n"),
         "{line}"
@@ -965,7 +966,7 @@ fn sharpness_noise_and_surfaces_have_their_tables_and_figures() {
         ]
         .concat(),
     );
-    let plane = place.table("results/small/probes/plane.csv");
+    let plane = place.table(&format!("{own}/plane.csv"));
     assert_eq!(plane.names, ["alpha", "beta", "loss"]);
     assert_eq!(plane.rows.len(), 9);
     // In the middle of the plane, and at the start of the line, is the run itself.
@@ -975,9 +976,66 @@ fn sharpness_noise_and_surfaces_have_their_tables_and_figures() {
         .find(|line| line.starts_with("0,train,"))
         .unwrap();
     assert_eq!(middle.column("loss"), [start.split(',').nth(2).unwrap()]);
-    let names = place.named("results/small/probes", "probe-");
+    let names = place.named(&own, "probe-");
     assert!(names.iter().any(|n| n.contains("surface")), "{names:?}");
     assert!(names.iter().any(|n| n.contains("line")), "{names:?}");
+}
+
+#[test]
+fn what_few_examples_say_comes_with_a_note() {
+    let place = Place::new();
+    let probe = ["probe", "results/small", "hessian", "--largest", "1"];
+    let rest = [
+        "--smallest",
+        "0",
+        "--trace-products",
+        "0",
+        "--examples",
+        "40",
+    ];
+    let shown = place.well(&[&probe[..], &rest].concat());
+    assert!(shown.contains("so few examples"), "{shown}");
+}
+
+/// Batch statistics of neither end belong to the other: they are computed again at each point.
+#[test]
+fn a_line_between_batch_normalized_networks_has_the_losses_of_both_runs_at_its_ends() {
+    let place = Place::new();
+    let study = STUDY
+        .replace("\"small\"", "\"normalized\"")
+        .replace("[train]", "normalization = \"batch\"\n[train]")
+        .replace("seeds = 1", "seeds = 2")
+        .replace("[sweep]\n\"train.global_batch\" = [16, 30]", "")
+        .replace("workers = 2", "workers = 2\nglobal_batch = 30");
+    fs::write(place.path("normalized.toml"), study).unwrap();
+    place.well(&["run", "normalized.toml", "--quiet"]);
+    let study = fs::read(place.path("results/normalized/study.json")).unwrap();
+    let study: Value = serde_json::from_slice(&study).unwrap();
+    let trials: Vec<String> = study["trials"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|t| t["id"].as_str().unwrap().to_owned())
+        .collect();
+    let result = |id: &str| -> Value {
+        let path = place.path(&format!("results/normalized/trials/{id}/result.json"));
+        serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+    };
+    let own = |id: &str| result(id)["evaluation"]["train"].clone();
+    let examples = own(&trials[0])["n"].to_string();
+    let probe = ["probe", "results/normalized", "surface", "--points", "5"];
+    let rest = ["--to", &trials[1], "--trial", &trials[0], "--quiet"];
+    place.well(&[&probe[..], &rest, &["--examples", &examples]].concat());
+    let folder = format!("results/normalized/trials/{}/probes", trials[0]);
+    let line = fs::read_to_string(place.path(&format!("{folder}/line.csv"))).unwrap();
+    for (alpha, id) in [("0,train,", &trials[0]), ("1,train,", &trials[1])] {
+        let row = line.lines().find(|row| row.starts_with(alpha)).unwrap();
+        let found: f64 = row.split(',').nth(2).unwrap().parse().unwrap();
+        let expected = own(id)["loss"].as_f64().unwrap();
+        // The run evaluates in f32.
+        let error = (found - expected).abs();
+        assert!(error < 1e-5 * expected, "{row}: {expected} in {id}");
+    }
 }
 
 /// A trial that has diverged leaves weights that are not numbers, and keeps no other from its probes.
@@ -1159,7 +1217,10 @@ fn weights_from_pytorch_have_the_eigenvalues_that_pytorch_gives_them() {
             "--smallest=0",
             "--trace-products=0",
         ]);
-        assert!(shown.contains("97 examples, products exact"), "{shown}");
+        assert!(
+            shown.contains("on 97 training examples, products exact"),
+            "{shown}"
+        );
         assert!(place.table("own/hessian.csv").rows.len() == 1);
         // A study file leaves nothing beside itself.
         assert!(!place.path("probes").exists());
@@ -1263,7 +1324,7 @@ fn what_cannot_be_probed_is_refused_with_what_to_do() {
         ),
         (
             vec![&folder, "sharpness", "--adversarial=-0.1"],
-            vec!["radi", "negative"],
+            vec!["radi", "from 0 to"],
         ),
         (
             vec![&folder, "sharpness", "--iterations=0"],

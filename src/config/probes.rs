@@ -370,12 +370,24 @@ fn count(key: &str, value: usize, least: usize) -> Checked {
 /// Largest step, radius or tolerance: far above any use, and small enough that nothing overflows.
 const LARGEST: f64 = 1e6;
 
+/// A number without hundreds of digits.
+fn shown(value: f64) -> String {
+    if (1e-4..1e7).contains(&value.abs()) {
+        value.to_string()
+    } else {
+        format!("{value:e}")
+    }
+}
+
 fn above_zero(key: &str, values: &[f64]) -> Checked {
     match values.iter().find(|v| !(**v > 0.0 && **v <= LARGEST)) {
         None => Ok(()),
         Some(found) => Err(Fault::invalid(
             key,
-            format!("{found:e} is not a positive number of at most {LARGEST:e}"),
+            format!(
+                "{} is not a positive number of at most {LARGEST:e}",
+                shown(*found)
+            ),
         )),
     }
 }
@@ -471,7 +483,7 @@ pub(super) fn check(config: &TrialConfig) -> Checked {
         if let Some(found) = probe.radii.iter().find(|r| !(0.0..=LARGEST).contains(*r)) {
             return Err(Fault::invalid(
                 "probes.adversarial.radii",
-                format!("{found:e} is not a number from 0 to {LARGEST:e}"),
+                format!("{} is not a number from 0 to {LARGEST:e}", shown(*found)),
             ));
         }
         count("probes.adversarial.steps", probe.steps, 1)?;
