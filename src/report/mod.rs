@@ -105,7 +105,7 @@ pub fn write(dir: &Path, analysis: &GapAnalysis) -> Result<ReportFiles, ReportEr
 /// page.
 ///
 /// # Errors
-/// As those of [`write`].
+/// As those of [`write()`].
 pub fn write_probe_figures(
     folder: &Path,
     analysis: &ProbeAnalysis,
