@@ -11,6 +11,7 @@
 
 use thiserror::Error;
 
+use super::landscape::difference_step;
 use crate::math::noise::{self, NoiseError, share_of_mean};
 use crate::math::noise_scale::{LeftOut, NoiseParts, Quantity, Ratio, TwoErrors};
 use crate::math::operator::{Operator, SymmetricOperator, add_scaled, dot, norm};
@@ -205,8 +206,7 @@ pub fn inner_products<E>(
     mut losses: impl FnMut(&[f64]) -> Result<Vec<f64>, E>,
 ) -> Result<Vec<f64>, E> {
     let length = norm(direction);
-    let mean_square = dot(at, at) / at.len().max(1) as f64;
-    let step = f64::EPSILON.cbrt() * mean_square.sqrt().max(1.0);
+    let step = difference_step(at);
     let shift = if length == 0.0 { 0.0 } else { step / length };
     let mut shifted = at.to_vec();
     add_scaled(&mut shifted, shift, direction);

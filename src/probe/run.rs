@@ -481,9 +481,10 @@ fn noise(
 ) -> Result<(), ProbeError> {
     if probe.exact {
         stage("example gradients");
-        let (found, layers) = of_examples(subject, probed.parameters)?;
-        for (scope, parts) in std::iter::once((String::new(), found.total)).chain(layers) {
-            push_parts(subject, &scope, &parts, "b_simple", rows);
+        let found = of_examples(subject, probed.parameters)?;
+        push_parts(subject, "", &found.total, rows);
+        for (layer, parts) in &found.layers {
+            push_parts(subject, layer, parts, rows);
         }
     }
     if probe.hessian_pieces > 1 {
@@ -502,7 +503,7 @@ fn noise(
         })?;
         push_weighted(subject, &found, rows);
         if !probe.exact {
-            push_parts(subject, "", &found.plain, "b_simple", rows);
+            push_parts(subject, "", &found.plain, rows);
         }
         if let Some(metric) = &probed.metric {
             let parts = preconditioned_noise(&sizes, &gradients, subject.population(), metric)?;
@@ -524,10 +525,7 @@ fn noise(
 }
 
 /// The noise from the gradients of single examples, in total and by layer.
-fn of_examples(
-    subject: &Subject<'_, '_>,
-    at: &[f64],
-) -> Result<(ExampleNoise, Vec<(String, NoiseParts)>), ProbeError> {
+fn of_examples(subject: &Subject<'_, '_>, at: &[f64]) -> Result<ExampleNoise, ProbeError> {
     let point = subject.at(at)?;
     let norms = point.example_norms()?;
     let mut gradient = vec![0.0; at.len()];
@@ -552,22 +550,14 @@ fn of_examples(
             inner: None,
         })
         .collect();
-    let found = example_noise(&layers, Some(&inner), subject.population())?;
-    let by_layer = found.layers.clone();
-    Ok((found, by_layer))
+    Ok(example_noise(&layers, Some(&inner), subject.population())?)
 }
 
-fn push_parts(
-    subject: &Subject<'_, '_>,
-    scope: &str,
-    parts: &NoiseParts,
-    quantity: &'static str,
-    rows: &mut Vec<Row>,
-) {
+fn push_parts(subject: &Subject<'_, '_>, scope: &str, parts: &NoiseParts, rows: &mut Vec<Row>) {
     push_quantity(subject, scope, "tr_sigma", &parts.tr_sigma, None, rows);
     let squared = &parts.squared_gradient;
     push_quantity(subject, scope, "squared_gradient", squared, None, rows);
-    let names = [quantity, "b_simple_low", "b_simple_high"];
+    let names = ["b_simple", "b_simple_low", "b_simple_high"];
     push_ratio(subject, scope, names, &parts.b_simple, None, rows);
 }
 

@@ -10,6 +10,7 @@ use std::ops::Range;
 use thiserror::Error;
 
 use super::Landscape;
+use super::landscape::difference_step;
 use crate::math::lbfgs_b::{self, MinimizeError, Outcome, Settings};
 use crate::math::operator::{add_scaled, dot, norm};
 use crate::math::statistics::Moments;
@@ -377,8 +378,7 @@ impl<L: Landscape> Search<'_, L> {
     /// Compares the gradient at the last point, where f is `value`, with a difference of f.
     fn check_gradient(&mut self, value: f64) -> Result<Option<f64>, SharpnessError<L::Error>> {
         let length = norm(&self.gradient);
-        let mean_square = dot(&self.point, &self.point) / self.point.len().max(1) as f64;
-        let step = f64::EPSILON.cbrt() * mean_square.sqrt().max(1.0);
+        let step = difference_step(&self.point);
         let resolution = RESOLVED * f64::EPSILON * value.abs();
         if !(length.is_finite() && 2.0 * step * length > resolution) {
             return Ok(None);

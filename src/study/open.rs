@@ -56,7 +56,7 @@ pub enum OpenError {
     },
     /// A study of several trials where one is needed.
     #[error(
-        "{}: expected one trial, found {found}\nhint: choose one with --trial, or --set the swept keys",
+        "{}: expected one trial, found {found}\nhint: choose one with --trial; in a study file --set with the swept keys does too",
         path.display()
     )]
     Several {
