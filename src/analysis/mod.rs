@@ -3,6 +3,7 @@
 
 mod answer;
 mod course;
+pub mod critical_batch;
 mod generalization_gap;
 mod headline;
 mod labels;

@@ -220,6 +220,12 @@ fn parts_of(seeds: &[Vec<Pair>]) -> Option<NoiseParts> {
     Some(NoiseParts::of(trace, squared, left_out))
 }
 
+/// The noise scale of all rows of all seeds; `None` without a row.
+pub(super) fn noise_of_rows(tables: &[NoiseTables]) -> Option<NoiseParts> {
+    let of = |table: &NoiseTables| table.rows.iter().map(|row| row.whole).collect();
+    parts_of(&tables.iter().map(of).collect::<Vec<_>>())
+}
+
 /// The noise scale of a point, all its seeds together; `None` without a row.
 pub(super) fn noise_course(rule: usize, batch: u64, tables: &[NoiseTables]) -> Option<NoiseCourse> {
     let rows = || tables.iter().flat_map(|t| &t.rows);

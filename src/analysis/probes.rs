@@ -342,6 +342,11 @@ fn quotient(above: &Measured, below: &Measured) -> (Ratio, usize) {
             Some((a.value?, b.value?))
         })
         .collect();
+    (quotient_of(&pairs), pairs.len())
+}
+
+/// The quotient of the means of pairs, with the jackknife over them.
+pub(super) fn quotient_of(pairs: &[(f64, f64)]) -> Ratio {
     let n = pairs.len() as f64;
     let sums = pairs
         .iter()
@@ -354,7 +359,7 @@ fn quotient(above: &Measured, below: &Measured) -> (Ratio, usize) {
         pairs: if pairs.len() < 2 { &[] } else { &left_out },
         finite: 1.0,
     };
-    (left_out.ratio(sums.0 / n, sums.1 / n), pairs.len())
+    left_out.ratio(sums.0 / n, sums.1 / n)
 }
 
 /// One measurement over training.

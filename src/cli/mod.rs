@@ -8,6 +8,7 @@
 
 mod bench;
 mod config;
+mod critical;
 mod data;
 mod noise;
 mod probe;
@@ -40,6 +41,7 @@ enum Command {
     Run(study::RunArgs),
     Status(study::StatusArgs),
     Report(ReportArgs),
+    CriticalBatch(critical::CriticalArgs),
     /// Check a study file, show what it stands for, or print the schema
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -88,6 +90,12 @@ pub fn main_with(registry: &Registry) -> ExitCode {
             study::run(&args, trainer, &write_report)
                 .unwrap_or_else(|error| fail(&error, error.exit_code()))
         }
+        Command::CriticalBatch(args) => {
+            let dir = env::data_dir().unwrap_or_else(|| PathBuf::from("data"));
+            let trainer = |_: &_| Ok(Trainer::new(registry, dir));
+            critical::run(&args, trainer, &critical::write_report)
+                .unwrap_or_else(|error| fail(&error, error.exit_code()))
+        }
         Command::Status(args) => {
             study::status(&args).unwrap_or_else(|error| fail(&error, error.exit_code()))
         }
@@ -107,6 +115,9 @@ pub fn main_with(registry: &Registry) -> ExitCode {
 
 /// Analyzes a study's tables, writes its report, and returns the headline for the terminal.
 fn write_report(folder: &Path) -> Result<Vec<String>, BoxError> {
+    if analysis::critical_batch::is_critical(folder) {
+        return critical::write_report(folder);
+    }
     let analysis = analysis::generalization_gap(folder)?;
     let files = report::write(folder, &analysis)?;
     let mut lines: Vec<String> = analysis

@@ -25,7 +25,7 @@ use crate::study::{
 use crate::train::{Status, TrialOutcome};
 
 /// Exit status of a run that was stopped by SIGINT or SIGTERM.
-const INTERRUPTED: u8 = 130;
+pub(super) const INTERRUPTED: u8 = 130;
 
 /// Pending trials that `status` names without `--verbose`.
 const PENDING_SHOWN: usize = 10;
@@ -80,7 +80,7 @@ pub(super) struct RunArgs {
 }
 
 /// A number of threads. More than the cores gain nothing; far more would hold up the machine.
-fn count() -> RangedI64ValueParser<u16> {
+pub(super) fn count() -> RangedI64ValueParser<u16> {
     clap::value_parser!(u16).range(1..=i64::from(config::MAX_THREADS))
 }
 
@@ -140,6 +140,16 @@ pub(super) fn run<R: TrialRunner>(
     report: MakeReport<'_>,
 ) -> Result<ExitCode, RunError> {
     let study = config::load(&args.config, &args.overrides)?;
+    if study.critical_batch.is_some() {
+        let path = args.config.display();
+        return Err(RunError::Runner(
+            format!(
+                "{path}: the file has a [critical_batch], whose trials follow from results\n\
+                 hint: run it with `batchlab critical-batch {path}`"
+            )
+            .into(),
+        ));
+    }
     let folder = StudyFolder::new(&args.results, &study.name)?;
     let runner = make_runner(&study).map_err(RunError::Runner)?;
     let plan = Plan::new(study, &runner)?;
@@ -156,6 +166,7 @@ pub(super) fn run<R: TrialRunner>(
         command: std::env::args_os()
             .map(|word| word.to_string_lossy().into_owned())
             .collect(),
+        ..Options::default()
     };
     if args.dry_run {
         dry_run(&plan, &folder, &runner, &options)?;
@@ -163,15 +174,9 @@ pub(super) fn run<R: TrialRunner>(
     }
 
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // In this order the first signal sets the flag and the second, finding it set, exits.
-        let exit = i32::from(INTERRUPTED);
-        signal_hook::flag::register_conditional_shutdown(signal, exit, Arc::clone(&stop))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
-            .map_err(RunError::Signal)?;
-    }
+    listen(&stop)?;
     hide_panics_of_trials();
-    let progress = Progress::new(&plan, args.quiet, &stop);
+    let progress = Progress::new(plan.clone(), args.quiet, &stop);
     let session = Session {
         observer: &progress,
         stop: &stop,
@@ -188,6 +193,18 @@ pub(super) fn run<R: TrialRunner>(
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// Lets the first SIGINT or SIGTERM set the flag, and the second exit.
+pub(super) fn listen(stop: &Arc<AtomicBool>) -> Result<(), RunError> {
+    for signal in [SIGINT, SIGTERM] {
+        // In this order the first signal sets the flag and the second, finding it set, exits.
+        let exit = i32::from(INTERRUPTED);
+        signal_hook::flag::register_conditional_shutdown(signal, exit, Arc::clone(stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(stop)))
+            .map_err(RunError::Signal)?;
+    }
+    Ok(())
 }
 
 /// `batchlab status`: what is done, what runs, what is left.
@@ -378,7 +395,7 @@ fn conclude(
 
 /// A trial's panic is caught and becomes its result, with its message: the default hook would
 /// print it into the progress display too. Other panics are printed as ever.
-fn hide_panics_of_trials() {
+pub(super) fn hide_panics_of_trials() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let thread = std::thread::current();
@@ -401,9 +418,11 @@ enum Mode {
 }
 
 /// The display of a running study.
-struct Progress<'a> {
-    plan: &'a Plan,
+pub(super) struct Progress<'a> {
+    plan: Plan,
     mode: Mode,
+    /// Say nothing at the start.
+    brief: bool,
     stop: &'a AtomicBool,
     watch: Stopwatch,
     display: Mutex<Screen>,
@@ -430,7 +449,7 @@ struct Running {
 }
 
 impl<'a> Progress<'a> {
-    fn new(plan: &'a Plan, quiet: bool, stop: &'a AtomicBool) -> Self {
+    pub(super) fn new(plan: Plan, quiet: bool, stop: &'a AtomicBool) -> Self {
         let mode = match (quiet, io::stderr().is_terminal()) {
             (true, _) => Mode::Quiet,
             (false, true) => Mode::Bars,
@@ -449,9 +468,18 @@ impl<'a> Progress<'a> {
         Self {
             plan,
             mode,
+            brief: false,
             stop,
             watch: Stopwatch::start(),
             display,
+        }
+    }
+
+    /// The same, which says nothing at the start.
+    pub(super) fn brief(self) -> Self {
+        Self {
+            brief: true,
+            ..self
         }
     }
 
@@ -468,7 +496,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    fn clear(&self) {
+    pub(super) fn clear(&self) {
         let display = self.display();
         display.study.finish_and_clear();
         drop(display.bars.clear());
@@ -500,8 +528,10 @@ impl<'a> Progress<'a> {
         let name = &self.plan.study().name;
         let (all, left) = (trials(display.trials), queue.len());
         let head = format!("{name}: {all}, {done} done, {left} to run, {jobs} at a time");
-        self.say(&display, head);
-        self.explain(&display, queue);
+        if !self.brief {
+            self.say(&display, head);
+            self.explain(&display, queue);
+        }
         if self.mode == Mode::Bars && !queue.is_empty() {
             let bar = ProgressBar::new(display.trials as u64);
             display.study = display.bars.add(bar);
@@ -716,7 +746,7 @@ fn breakdown(counts: &Counts) -> String {
         .join(", ")
 }
 
-fn trials(count: usize) -> String {
+pub(super) fn trials(count: usize) -> String {
     if count == 1 {
         "1 trial".to_owned()
     } else {
@@ -738,7 +768,7 @@ fn short(number: f64) -> String {
 }
 
 /// Seconds for people: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`.
-fn duration(seconds: f64) -> String {
+pub(super) fn duration(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match whole {
         _ if seconds < 9.95 => format!("{seconds:.1} s"),
@@ -770,7 +800,7 @@ fn out(text: impl Display) -> io::Result<()> {
 }
 
 /// A line of standard error.
-fn err(text: impl Display) {
+pub(super) fn err(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 

@@ -495,6 +495,29 @@ fn train(train: &TrainConfig) -> Checked {
         }
     }
     at_least("train.evaluate.every_steps", evaluate.every_steps, 1)?;
+    if let Some(growth) = evaluate.growth {
+        if !(growth > 1.0 && growth.is_finite()) {
+            return Err(Fault::invalid(
+                "train.evaluate.growth",
+                format!("expected a number above 1, found {growth}"),
+            )
+            .hint("1.05 evaluates each time the updates have grown by 5 %"));
+        }
+        if evaluate.every_steps.is_some() || evaluate.every_epochs.is_some() {
+            return Err(Fault::invalid(
+                "train.evaluate.growth",
+                "`every_steps` or `every_epochs` is given too",
+            )
+            .hint("keep one of them"));
+        }
+    }
+    if evaluate.splits.as_ref().is_some_and(Vec::is_empty) {
+        return Err(
+            Fault::invalid("train.evaluate.splits", "no split is evaluated")
+                .hint("leave it out to evaluate all"),
+        );
+    }
+    at_least("train.stop_steps", train.stop_steps, 1)?;
     at_least("train.evaluate.train_examples", evaluate.train_examples, 1)?;
     positive("train.divergence_loss", train.divergence_loss)?;
     if let Some(norm) = train.clip_norm {
@@ -627,6 +650,14 @@ fn target(config: &TrialConfig) -> Checked {
     else {
         return Ok(());
     };
+    let evaluated = config.train.evaluate.splits.as_ref();
+    if evaluated.is_some_and(|splits| !splits.contains(&split)) {
+        return Err(Fault::invalid(
+            "train.evaluate.splits",
+            "the split of the target is not among them",
+        )
+        .hint("add it, or set `train.target.split` to another"));
+    }
     if split == Split::Validation && config.data.validation_fraction == 0.0 {
         return Err(Fault::invalid(
             "train.target.split",

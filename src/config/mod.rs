@@ -46,6 +46,7 @@
 
 mod canonical;
 mod check;
+mod critical;
 pub mod env;
 mod error;
 mod node;
@@ -60,13 +61,14 @@ pub mod types;
 
 pub use canonical::value_text;
 pub use check::MAX_THREADS;
+pub use critical::{BranchScaling, Branched, CriticalBatchConfig, CriticalNoise, Crossing};
 pub use error::{ConfigError, Problem};
 pub use probes::{
     AdversarialProbe, BlockKind, DensityProbe, HessianProbe, NoiseProbe, ProbeStatistics,
     ProbesConfig, Products, SharpnessProbe, TraceMethod,
 };
 pub use schema::schema_json;
-pub use study::{Axis, MAX_TRIALS, StudyConfig, TrialSpec, load, parse};
+pub use study::{Axis, CriticalStudy, MAX_TRIALS, StudyConfig, TrialSpec, load, parse};
 pub(crate) use suggest::nearest;
 pub(crate) use trial::short;
 pub use types::*;

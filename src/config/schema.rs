@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value, json};
 
+use super::critical::CriticalBatchConfig;
 use super::node::{Key, Node};
 use super::types::TrialConfig;
 
@@ -11,6 +12,7 @@ use super::types::TrialConfig;
 /// `configs/schema.json`: `batchlab config schema > configs/schema.json` writes it anew.
 pub fn schema_json() -> String {
     let mut schema = derived().clone();
+    add_critical_batch(&mut schema);
     without_null(&mut schema);
     kinds_as_words(&mut schema);
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
@@ -72,7 +74,7 @@ pub fn schema_json() -> String {
 }
 
 /// The keys of a study file besides those of a trial: name, description, schema.
-fn study_keys() -> [(&'static str, &'static str, Value); 4] {
+fn study_keys() -> [(&'static str, &'static str, Value); 5] {
     [
         (
             "name",
@@ -109,7 +111,63 @@ fn study_keys() -> [(&'static str, &'static str, Value); 4] {
                 "additionalProperties": { "$ref": "#/$defs/Axis" }
             }),
         ),
+        (
+            "critical_batch",
+            "A study of the critical batch size, run by `batchlab critical-batch`.",
+            json!({ "$ref": "#/$defs/CriticalBatchConfig" }),
+        ),
     ]
+}
+
+/// What is said of `[critical_batch.search]`.
+const SEARCH: &str = "Other keys to search over besides the rate, with their values, such as \
+     `\"optimizer.momentum.momentum\"`: every combination gets a search of the rate of its own, and the \
+     best one counts.";
+
+/// Puts the table of a study of the critical batch size among the definitions.
+fn add_critical_batch(schema: &mut Value) {
+    let mut table = critical_batch().clone();
+    if let Value::Object(table) = &mut table {
+        for key in ["$schema", "title"] {
+            table.shift_remove(key);
+        }
+        if let (Some(Value::Object(own)), Some(Value::Object(all))) =
+            (table.shift_remove("$defs"), schema.get_mut("$defs"))
+        {
+            all.extend(own);
+        }
+    }
+    let batches = table["properties"]["batches"]["description"].take();
+    table["properties"]["batches"] = json!({ "$ref": "#/$defs/Axis", "description": batches });
+    table["properties"]["search"] = json!({
+        "description": SEARCH,
+        "type": "object",
+        "additionalProperties": { "$ref": "#/$defs/Axis" }
+    });
+    schema["$defs"]["CriticalBatchConfig"] = table;
+}
+
+fn critical_batch() -> &'static Value {
+    static SCHEMA: OnceLock<Value> = OnceLock::new();
+    SCHEMA.get_or_init(|| {
+        serde_json::to_value(schemars::schema_for!(CriticalBatchConfig)).unwrap_or_default()
+    })
+}
+
+/// The tree of `[critical_batch]`.
+fn critical_batch_node() -> Node {
+    match Node::from_json_schema(critical_batch()) {
+        Node::Table(mut keys) => {
+            keys.push(Key {
+                name: "search".to_owned(),
+                node: Node::Free,
+                required: false,
+                about: SEARCH.to_owned(),
+            });
+            Node::Table(keys)
+        }
+        other => other,
+    }
 }
 
 /// The tree of one trial's keys, without `seed`.
@@ -132,6 +190,7 @@ pub(crate) fn file_node() -> &'static Node {
             name: name.to_owned(),
             node: match name {
                 "name" | "description" => Node::Text,
+                "critical_batch" => critical_batch_node(),
                 _ => Node::Free,
             },
             required: false,

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::critical::{self, CriticalBatchConfig};
 use super::error::{Checked, ConfigError, Fault, Origin, Problem};
 use super::node::{Node, Stage, found};
 use super::schema::{file_node, trial_node};
@@ -39,7 +40,21 @@ pub struct StudyConfig {
     pub file: String,
     /// The `--set` arguments as they were given.
     pub overrides: Vec<String>,
+    /// What `[critical_batch]` asks for. The trials are then those that the search of each point and
+    /// seed begins with.
+    pub critical_batch: Option<CriticalStudy>,
     places: Places,
+    /// Keys of all trials, without those of the axes.
+    base: Map<String, Value>,
+}
+
+/// `[critical_batch]` with its axes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CriticalStudy {
+    /// The table.
+    pub config: CriticalBatchConfig,
+    /// `[critical_batch.search]`: keys searched over besides the rate.
+    pub search: Vec<Axis>,
 }
 
 /// An axis of a sweep: one key, or several that move together.
@@ -110,6 +125,7 @@ pub fn parse(text: &str, file: &str, overrides: &[String]) -> Result<StudyConfig
     };
 
     let mut root = Value::Object(root);
+    ranged_batches(&mut root).map_err(|fault| locate(&marks, fault))?;
     let node = file_node();
     node.conform(node, &mut root, &mut Vec::new(), Stage::Partial)
         .map_err(|fault| locate(&marks, fault))?;
@@ -118,7 +134,9 @@ pub fn parse(text: &str, file: &str, overrides: &[String]) -> Result<StudyConfig
         _ => Map::new(),
     };
     let mut sweeps = match base.shift_remove("sweep") {
-        Some(table) => sweep::read(&table, &marks).map_err(|fault| locate(&marks, fault))?,
+        Some(table) => {
+            sweep::read(&table, &marks, &["sweep"]).map_err(|fault| locate(&marks, fault))?
+        }
         None => Vec::new(),
     };
     for (number, text) in overrides.iter().enumerate() {
@@ -137,6 +155,13 @@ pub fn parse(text: &str, file: &str, overrides: &[String]) -> Result<StudyConfig
     };
     let seeds =
         seeds(base.shift_remove("seeds").as_ref()).map_err(|fault| locate(&marks, fault))?;
+    let critical_batch = match base.shift_remove("critical_batch") {
+        Some(table) => Some(
+            read_critical_batch(table, &base, &sweeps, &marks)
+                .map_err(|fault| locate(&marks, fault))?,
+        ),
+        None => None,
+    };
     let points = sweeps
         .iter()
         .try_fold(1_usize, |n, sweep| n.checked_mul(sweep.axis.values.len()));
@@ -167,7 +192,9 @@ pub fn parse(text: &str, file: &str, overrides: &[String]) -> Result<StudyConfig
         source: text.to_owned(),
         file: file.to_owned(),
         overrides: overrides.to_vec(),
+        critical_batch,
         places: Places::default(),
+        base,
     };
     for sweep in sweeps {
         let paths = sweep.axis.keys.iter().map(|key| segments(key)).collect();
@@ -177,8 +204,109 @@ pub fn parse(text: &str, file: &str, overrides: &[String]) -> Result<StudyConfig
     }
     study.places.marks = marks;
     study.places.seeds = study.seeds.len();
-    study.expand(&base)?;
+    let mut start = study.base.clone();
+    if let Some(CriticalStudy { config, .. }) = &study.critical_batch {
+        assign(
+            &mut start,
+            &segments("train.global_batch"),
+            config.middle().into(),
+        );
+        assign(
+            &mut start,
+            &segments("train.epochs"),
+            config.budget_epochs.into(),
+        );
+    }
+    study.expand(&start)?;
+    if let Some(CriticalStudy { config, .. }) = &study.critical_batch {
+        for (point, trial) in study.trials.chunks(study.seeds.len().max(1)).enumerate() {
+            if let Some(trial) = trial.first() {
+                critical::trial(config, &trial.config)
+                    .map_err(|fault| study.error_at(point, &trial.point, fault))?;
+            }
+        }
+    }
     Ok(study)
+}
+
+/// Writes out `critical_batch.batches` where it is a range.
+fn ranged_batches(root: &mut Value) -> Checked {
+    let Some(batches) = root
+        .get_mut("critical_batch")
+        .and_then(|table| table.get_mut("batches"))
+    else {
+        return Ok(());
+    };
+    if let Value::Object(range) = batches
+        && (range.contains_key("log2") || range.contains_key("log"))
+    {
+        let path = ["critical_batch".to_owned(), "batches".to_owned()];
+        *batches = sweep::range_values(range, &Node::Integer, &path)?.into();
+    }
+    Ok(())
+}
+
+fn read_critical_batch(
+    mut table: Value,
+    base: &Map<String, Value>,
+    sweeps: &[Sweep],
+    marks: &Marks,
+) -> Checked<CriticalStudy> {
+    const KEY: &str = "critical_batch";
+    let search = table.as_object_mut().and_then(|t| t.shift_remove("search"));
+    let search = match &search {
+        Some(search) => sweep::read(search, marks, &[KEY, "search"])?,
+        None => Vec::new(),
+    };
+    let node = file_node().find(&[KEY.to_owned()])?;
+    let mut path = vec![KEY.to_owned()];
+    node.conform(file_node(), &mut table, &mut path, Stage::Complete)?;
+    let config: CriticalBatchConfig =
+        serde_json::from_value(table).map_err(|error| Fault::invalid(KEY, error.to_string()))?;
+    critical::table(&config)?;
+    let set = |key: &str| {
+        let mut value = base.get("train");
+        if let Some(last) = key.strip_prefix("train.") {
+            value = value.and_then(|train| train.get(last));
+        }
+        value.is_some()
+    };
+    if let Some(key) = critical::SEARCHED.iter().find(|key| set(key)) {
+        return Err(Fault::invalid(
+            key,
+            "`[critical_batch]` sets it for every trial of the search",
+        )
+        .hint("leave it out: batches are `critical_batch.batches`, budgets `budget_epochs` and `budget_steps`"));
+    }
+    let searched = |key: &str| critical::SEARCHED.contains(&key) || key == critical::RATE;
+    // The first rate may go with other keys: it tells no cases apart.
+    let zipped = |sweep: &Sweep, key: &str| key == critical::RATE && sweep.axis.keys.len() > 1;
+    let swept: Vec<&str> = sweeps
+        .iter()
+        .flat_map(|sweep| {
+            let keys = sweep.axis.keys.iter().map(String::as_str);
+            keys.filter(move |key| !zipped(sweep, key))
+        })
+        .collect();
+    if let Some(key) = swept.iter().find(|key| searched(key)) {
+        return Err(Fault::invalid(
+            "sweep",
+            format!("`{key}` is searched by `[critical_batch]`, so it cannot be swept"),
+        )
+        .hint("leave it out of the sweep"));
+    }
+    for key in search.iter().flat_map(|sweep| &sweep.axis.keys) {
+        if searched(key) || swept.contains(&key.as_str()) {
+            return Err(Fault::invalid(
+                "critical_batch.search",
+                format!("`{key}` is searched or swept already"),
+            ));
+        }
+    }
+    Ok(CriticalStudy {
+        config,
+        search: search.into_iter().map(|sweep| sweep.axis).collect(),
+    })
 }
 
 impl StudyConfig {
@@ -193,7 +321,81 @@ impl StudyConfig {
         train_examples: usize,
     ) -> Result<(), ConfigError> {
         super::check::against_data(&trial.config, train_examples)
-            .map_err(|fault| self.error_at(trial.index / self.places.seeds.max(1), fault))
+            .map_err(|fault| self.error_at(self.number(trial), &trial.point, fault))
+    }
+
+    /// The number of a trial's point.
+    fn number(&self, trial: &TrialSpec) -> usize {
+        trial.index / self.places.seeds.max(1)
+    }
+
+    /// A trial of this study at a point that no axis need hold: `point` is what tells it from others,
+    /// `hidden` are further keys that are set. A key in `point` that is no key of a study file only
+    /// names the trial; those in `without` are left out. Its index is 0;
+    /// [`StudyConfig::with_trials`] numbers it.
+    ///
+    /// # Errors
+    /// If the trial is impossible.
+    pub fn trial(
+        &self,
+        point: Vec<(String, Value)>,
+        hidden: &[(String, Value)],
+        without: &[&str],
+        seed: u64,
+    ) -> Result<TrialSpec, ConfigError> {
+        let known = |key: &str| trial_node().find(&segments(key)).is_ok();
+        let mut set: Vec<(String, Value)> = point
+            .iter()
+            .filter(|(key, _)| known(key))
+            .cloned()
+            .collect();
+        set.extend_from_slice(hidden);
+        let mut base = self.base.clone();
+        for key in without {
+            remove(&mut base, &segments(key));
+        }
+        let config = resolve(&base, &set).map_err(|fault| {
+            let origin = self.places.marks.get(&fault.path).origin;
+            ConfigError::from_fault(&self.file, origin, fault).at_point(&point)
+        })?;
+        let config = TrialConfig { seed, ..config };
+        Ok(TrialSpec {
+            id: config.run_id(),
+            index: 0,
+            point,
+            seed,
+            config,
+        })
+    }
+
+    /// This study with other trials, and the keys of their points as its axes.
+    #[must_use]
+    pub fn with_trials(&self, trials: Vec<TrialSpec>) -> Self {
+        let mut axes: Vec<Axis> = Vec::new();
+        for (key, value) in trials.iter().flat_map(|trial| &trial.point) {
+            let known = axes.iter().position(|axis| axis.keys[0] == *key);
+            let place = known.unwrap_or_else(|| {
+                axes.push(Axis {
+                    keys: vec![key.clone()],
+                    values: Vec::new(),
+                });
+                axes.len() - 1
+            });
+            let values = &mut axes[place].values;
+            if !values.iter().any(|known| known[0] == *value) {
+                values.push(vec![value.clone()]);
+            }
+        }
+        let number = |(index, trial)| TrialSpec { index, ..trial };
+        Self {
+            axes,
+            trials: trials.into_iter().enumerate().map(number).collect(),
+            places: Places {
+                marks: self.places.marks.clone(),
+                ..Places::default()
+            },
+            ..self.clone()
+        }
     }
 
     /// An error at a key of one trial that only showed beyond the config, in its data or its model:
@@ -212,7 +414,7 @@ impl StudyConfig {
             let origin = self.places.marks.get(&fault.path).origin;
             return ConfigError::from_fault(&self.file, origin, fault);
         }
-        self.error_at(trial.index / self.places.seeds.max(1), fault)
+        self.error_at(self.number(trial), &trial.point, fault)
     }
 
     fn points(&self) -> usize {
@@ -285,10 +487,10 @@ impl StudyConfig {
             let origin = self.places.marks.get(&fault.path).origin;
             return ConfigError::from_fault(&self.file, origin, fault);
         }
-        self.error_at(number, fault)
+        self.error_at(number, &self.point(number), fault)
     }
 
-    fn error_at(&self, number: usize, fault: Fault) -> ConfigError {
+    fn error_at(&self, number: usize, point: &[(String, Value)], fault: Fault) -> ConfigError {
         let mut mark = self.places.marks.get(&fault.path);
         for (axis, digit) in self.places.axes.iter().zip(self.digits(number)) {
             for (path, value_mark) in axis.paths.iter().zip(&axis.marks[digit]) {
@@ -297,7 +499,7 @@ impl StudyConfig {
                 }
             }
         }
-        ConfigError::from_fault(&self.file, mark.origin, fault).at_point(&self.point(number))
+        ConfigError::from_fault(&self.file, mark.origin, fault).at_point(point)
     }
 
     fn same_trial(&self, twin: usize, number: usize) -> ConfigError {
@@ -386,7 +588,11 @@ fn assign(map: &mut Map<String, Value>, path: &[String], value: Value) {
 const EXCLUSIVE: [&[&str]; 5] = [
     &["train.global_batch", "train.local_batch"],
     &["train.epochs", "train.steps", "train.examples"],
-    &["train.evaluate.every_epochs", "train.evaluate.every_steps"],
+    &[
+        "train.evaluate.every_epochs",
+        "train.evaluate.every_steps",
+        "train.evaluate.growth",
+    ],
     &[
         "learning_rate.warmup.epochs",
         "learning_rate.warmup.steps",

@@ -29,9 +29,9 @@ struct Column {
     marks: Vec<Mark>,
 }
 
-/// The axes of a `[sweep]` table, in the order of the file. Paths of faults begin with `sweep`.
-pub(crate) fn read(sweep: &Value, marks: &Marks) -> Checked<Vec<Sweep>> {
-    let mut path = vec!["sweep".to_owned()];
+/// The axes of a `[sweep]` table, in the order of the file; `path` is where it stands.
+pub(crate) fn read(sweep: &Value, marks: &Marks, path: &[&str]) -> Checked<Vec<Sweep>> {
+    let mut path: Vec<String> = path.iter().map(|&segment| segment.to_owned()).collect();
     let Value::Object(table) = sweep else {
         return Err(expected(&path, "a table of keys and their values", sweep));
     };
@@ -257,7 +257,12 @@ pub(crate) fn check(axes: &[Sweep]) -> Result<(), Box<(Mark, Fault)>> {
     Ok(())
 }
 
-fn range_values(range: &Map<String, Value>, node: &Node, path: &[String]) -> Checked<Vec<Value>> {
+/// The values of a range, `{ log2 = [lo, hi] }` or `{ log = [lo, hi], points = n }`.
+pub(crate) fn range_values(
+    range: &Map<String, Value>,
+    node: &Node,
+    path: &[String],
+) -> Checked<Vec<Value>> {
     let at = |key: &str| {
         let mut at = path.to_vec();
         at.push(key.to_owned());

@@ -332,6 +332,10 @@ pub struct TrainConfig {
     /// Budget in examples processed, rounded down to whole updates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub examples: Option<u64>,
+    /// End after this many updates, whatever the budget, which the schedules go by: with a target,
+    /// as a run that did not reach it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_steps: Option<u64>,
     /// Stop at the first evaluation that reaches this target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<TargetConfig>,
@@ -486,7 +490,7 @@ impl Averaging {
 }
 
 /// A target that ends a trial: `metric` on `split` reaches `value`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TargetConfig {
     /// The metric.
@@ -546,6 +550,14 @@ pub struct EvaluateConfig {
     /// Evaluate every this many updates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every_steps: Option<u64>,
+    /// Evaluate after update 1, and then each time the updates have grown by this factor, but never
+    /// twice at one: after s, next after max(s + 1, ceil(growth s)). A crossing is then placed to the
+    /// same share of the updates whenever it comes. More than 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growth: Option<f64>,
+    /// Evaluate these splits only. Default: all that the data have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub splits: Option<Vec<Split>>,
     /// Evaluate the training split on this many fixed examples; default: all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub train_examples: Option<usize>,

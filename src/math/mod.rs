@@ -8,6 +8,8 @@ pub mod lbfgs_b;
 pub mod noise;
 pub mod noise_scale;
 pub mod operator;
+pub mod rate_fit;
 pub mod statistics;
+pub mod steps_fit;
 pub mod trace;
 pub mod tridiagonal;

@@ -6,6 +6,8 @@
 mod axis;
 mod canvas;
 mod course_figures;
+mod critical_figures;
+mod critical_page;
 mod figure;
 mod gap_figures;
 mod map;
@@ -20,6 +22,7 @@ mod probe_words;
 
 use std::path::{Path, PathBuf};
 
+use crate::analysis::critical_batch::CriticalBatch;
 use crate::analysis::{Course, GapAnalysis, ProbeAnalysis};
 use crate::store::{self, StoreError};
 use figure::{Drawn, Figure, Plot};
@@ -93,6 +96,28 @@ pub fn write(dir: &Path, analysis: &GapAnalysis) -> Result<ReportFiles, ReportEr
     })?;
     let html = dir.join("report.html");
     let page = page::render(analysis, &figures, &courses, &probes)?;
+    store::write_if_changed(&html, page.as_bytes())?;
+    Ok(ReportFiles {
+        html,
+        figures: files,
+    })
+}
+
+/// Writes `report.html` and `figures/` of critical batch sizes into `dir`.
+///
+/// # Errors
+/// As those of [`write()`].
+pub fn write_critical(dir: &Path, found: &CriticalBatch) -> Result<ReportFiles, ReportError> {
+    let folder = dir.join("figures");
+    store::create_folder(&folder)?;
+    let mut files = Vec::new();
+    let figures = critical_figures::figures(found)
+        .into_iter()
+        .map(|figure| draw(&folder, figure, &mut files))
+        .collect::<Result<Vec<_>, _>>()?;
+    remove_stale(&folder, &files, critical_figures::is_name)?;
+    let html = dir.join("report.html");
+    let page = critical_page::render(found, &figures)?;
     store::write_if_changed(&html, page.as_bytes())?;
     Ok(ReportFiles {
         html,

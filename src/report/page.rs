@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use minijinja::Environment;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
+use plotters::style::RGBColor;
 use serde::Serialize;
 
 use crate::analysis::numbers::{
@@ -71,7 +72,7 @@ struct AtOneBatch<'a> {
 }
 
 #[derive(Serialize)]
-struct FigureView<'a> {
+pub(super) struct FigureView<'a> {
     name: &'a str,
     caption: &'a str,
     svg: &'a str,
@@ -101,7 +102,7 @@ struct Moves {
 }
 
 impl<'a> FigureView<'a> {
-    fn of(drawn: &'a Drawn) -> Self {
+    pub(super) fn of(drawn: &'a Drawn) -> Self {
         Self {
             name: &drawn.name,
             caption: &drawn.caption,
@@ -130,7 +131,7 @@ pub(super) fn render(
     let page = Page {
         name: &study.name,
         description: study.description.as_deref(),
-        style: format!("{}{}", include_str!("page.css"), dark_figures(analysis)),
+        style: style(&dark_figures(analysis)),
         question: question(analysis),
         asked: asked(analysis),
         short: &analysis.answer.short,
@@ -169,6 +170,17 @@ pub(super) fn render(
             .map(|s| (s.key.as_str(), s.value.as_str()))
             .collect(),
     };
+    rendered(
+        concat!(include_str!("page_parts.html"), include_str!("page.html")),
+        page,
+    )
+}
+
+/// Renders a page from its template, which begins with `page_parts.html`.
+pub(super) fn rendered(
+    template: &'static str,
+    page: impl Serialize,
+) -> Result<String, minijinja::Error> {
     let mut environment = Environment::new();
     environment.set_syntax(
         SyntaxConfig::builder()
@@ -176,7 +188,7 @@ pub(super) fn render(
             .lstrip_blocks(true)
             .build()?,
     );
-    environment.add_template("page.html", include_str!("page.html"))?;
+    environment.add_template("page.html", template)?;
     environment.get_template("page.html")?.render(Serde(page))
 }
 
@@ -830,6 +842,24 @@ fn dark_figures(analysis: &GapAnalysis) -> String {
         Some(probes) if !probes.planes.is_empty() => "figure:not(.map)",
         _ => "figure",
     };
+    let batches = analysis.batches.len();
+    let ranks = probes.map_or(0, probe_figures::ranks);
+    let mut colours: Vec<_> = palette::SERIES.to_vec();
+    colours.extend((0..batches).map(|i| palette::ordered(i, batches).colour));
+    colours.extend((0..ranks).map(|i| palette::ordered(i, ranks).colour));
+    let faint_lines = analysis.courses.iter().any(|c| c.courses.len() > 1)
+        || probes.is_some_and(|p| !p.densities.is_empty());
+    dark_rules(figure, &colours, faint_lines)
+}
+
+/// The style of a page: what all pages share, and its own rules.
+pub(super) fn style(rules: &str) -> String {
+    format!("{}{rules}", include_str!("page.css"))
+}
+
+/// Rules that turn text, axes and these colours of the figures that `figure` selects on a dark page;
+/// with `faint_lines` the paler forms of the colours as well.
+pub(super) fn dark_rules(figure: &str, colours: &[RGBColor], faint_lines: bool) -> String {
     let mut rules = String::from("@media (prefers-color-scheme: dark) {\n");
     let mut turn = |from: String, to: &str| {
         let _ = writeln!(rules, "{figure} svg [fill=\"{from}\"] {{ fill: {to}; }}");
@@ -842,14 +872,7 @@ fn dark_figures(analysis: &GapAnalysis) -> String {
     turn(palette::hex(palette::MUTED), "var(--muted)");
     turn(palette::hex(palette::GRID), "var(--line)");
     turn(palette::hex(palette::PAPER), "var(--paper)");
-    let batches = analysis.batches.len();
-    let ranks = probes.map_or(0, probe_figures::ranks);
-    let mut colours: Vec<_> = palette::SERIES.to_vec();
-    colours.extend((0..batches).map(|i| palette::ordered(i, batches).colour));
-    colours.extend((0..ranks).map(|i| palette::ordered(i, ranks).colour));
-    let faint_lines = analysis.courses.iter().any(|c| c.courses.len() > 1)
-        || probes.is_some_and(|p| !p.densities.is_empty());
-    for colour in colours {
+    for &colour in colours {
         if let Some(lighter) = palette::on_dark(colour) {
             turn(palette::hex(colour), &palette::hex(lighter));
         }

@@ -84,6 +84,11 @@ impl Table {
         &self.rows
     }
 
+    /// The line of the file on which each row begins; that of the column names is 1.
+    pub fn lines(&self) -> &[u64] {
+        &self.lines
+    }
+
     /// Whether the table has this column.
     pub fn has(&self, column: &str) -> bool {
         self.columns.iter().any(|name| name == column)

@@ -1,5 +1,5 @@
 use std::any::Any;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -34,6 +34,11 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Which trials this process takes.
     pub selection: Selection,
+    /// Of those, only these, by index.
+    pub only: Option<Vec<usize>>,
+    /// The plan is one of several, each with the trials of the one before: another process may be
+    /// ahead, and its plan is left in place.
+    pub growing: bool,
     /// Run trials again that failed, from their start.
     pub retry_failed: bool,
     /// The command line, for the manifests.
@@ -189,11 +194,14 @@ pub fn execute(
     options: &Options,
     session: &Session<'_>,
 ) -> Result<Execution, StudyError> {
-    let selected = plan.select(options.selection)?;
+    let mut selected = plan.select(options.selection)?;
+    if let Some(only) = &options.only {
+        selected.retain(|index| only.contains(index));
+    }
     let note = |text: &str| session.observer.observe(&Event::Note(text));
     let plan_path = folder.file("study.json");
     let plan_bytes = json(&plan.record(), &plan_path)?;
-    begin(plan, folder, &plan_bytes, &note)?;
+    begin(plan, folder, &plan_bytes, options.growing, &note)?;
 
     let mut queue: Vec<usize> = Vec::new();
     let mut failed_at = vec![None; plan.trials().len()];
@@ -251,6 +259,7 @@ fn begin(
     plan: &Plan,
     folder: &StudyFolder,
     plan_bytes: &[u8],
+    growing: bool,
     note: &dyn Fn(&str),
 ) -> Result<(), StudyError> {
     store::create_folder(&folder.trials())?;
@@ -260,8 +269,12 @@ fn begin(
     let plan_path = folder.file("study.json");
     match StudyRecord::read(folder.root()) {
         Ok(before) => {
-            let known = |id: &str| before.trials.iter().any(|trial| trial.id == id);
-            let kept = plan.trials().iter().filter(|spec| known(&spec.id)).count();
+            let known: BTreeSet<&String> = before.trials.iter().map(|trial| &trial.id).collect();
+            let ids = plan.trials().iter().map(|spec| &spec.id);
+            let kept = ids.filter(|id| known.contains(id)).count();
+            if growing && kept == plan.trials().len() && kept < before.trials.len() {
+                return Ok(());
+            }
             if kept < before.trials.len() {
                 note(&format!(
                     "{} held another plan, of {} trials; {kept} of them are among the {} of this \
@@ -598,7 +611,7 @@ impl Work<'_> {
             if plan.done() == states.len() {
                 report = Some(self.report()?);
             }
-        } else {
+        } else if !self.options.growing {
             self.note(
                 "another process has given the study a new plan meanwhile: run that one again for \
                  its summary and report",

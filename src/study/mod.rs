@@ -24,25 +24,31 @@
 //! writes the summary and the report, from what is on disk and in plan order, under the study's
 //! lock; if two do, they write the same bytes.
 
+mod critical;
 mod error;
 mod estimate;
 mod execute;
 mod folder;
 mod open;
 mod plan;
+mod reading;
 mod record;
 mod runner;
+mod search;
 mod status;
 mod tables;
 mod trainer;
 
+pub use critical::{Round, critical_trials, execute_critical, role};
 pub use error::{BoxError, StudyError};
 pub use estimate::{Basis, Estimate, estimate};
 pub use execute::{Counts, Event, Execution, Observer, Options, Session, WORKER_THREAD, execute};
 pub use folder::{StudyFolder, TrialState};
 pub use open::{FinishedTrial, OpenError, finished_trials};
 pub use plan::{Plan, Selection, label};
+pub use reading::Reading;
 pub use record::{AxisRecord, StudyRecord, TrialFile, TrialRecord, TrialResult};
 pub use runner::{TrialControl, TrialError, TrialProgress, TrialRunner};
 pub use status::{StudyStatus, TrialStatus, status};
+pub use tables::seconds_by_trial;
 pub use trainer::Trainer;

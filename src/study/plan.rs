@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -19,18 +20,40 @@ impl Plan {
     /// # Errors
     /// [`StudyError::Config`] or [`StudyError::Trial`] for the first trial that cannot run.
     pub fn new(study: StudyConfig, runner: &dyn TrialRunner) -> Result<Self, StudyError> {
-        let ask = |spec: &TrialSpec| {
-            runner
-                .updates(&study, spec)
-                .map_err(|error| match error.downcast::<ConfigError>() {
+        Self::growing(study, runner, &mut BTreeMap::new())
+    }
+
+    /// As [`Plan::new`], for one of several plans of which each has the trials of the one before:
+    /// `known` holds what the runner said of those, by id.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub(super) fn growing(
+        study: StudyConfig,
+        runner: &dyn TrialRunner,
+        known: &mut BTreeMap<String, u64>,
+    ) -> Result<Self, StudyError> {
+        let mut ask = |spec: &TrialSpec| {
+            if let Some(&updates) = known.get(&spec.id) {
+                return Ok(updates);
+            }
+            let updates = runner.updates(&study, spec).map_err(|error| {
+                match error.downcast::<ConfigError>() {
                     Ok(error) => StudyError::Config(*error),
                     Err(error) => StudyError::Trial {
                         label: label(spec),
                         error,
                     },
-                })
+                }
+            })?;
+            known.insert(spec.id.clone(), updates);
+            Ok(updates)
         };
-        let updates = study.trials.iter().map(ask).collect::<Result<_, _>>()?;
+        let updates = study
+            .trials
+            .iter()
+            .map(&mut ask)
+            .collect::<Result<_, StudyError>>()?;
         Ok(Self { study, updates })
     }
 

@@ -36,6 +36,32 @@ pub trait TrialRunner: Sync {
         control: &TrialControl<'_>,
     ) -> Result<TrialOutcome, TrialError>;
 
+    /// Training examples of the trial's data: what an epoch is; 0 where epochs have no meaning.
+    ///
+    /// # Errors
+    /// If the data are not there.
+    fn train_examples(&self, spec: &TrialSpec) -> Result<usize, BoxError> {
+        let _ = spec;
+        Ok(0)
+    }
+
+    /// Puts a checkpoint of the trial into its `folder`, if it has none, from the last one of another
+    /// trial, `from`, in `from_folder`: one that made the same updates up to there. Without it the
+    /// trial makes them itself, and comes to the same.
+    ///
+    /// # Errors
+    /// [`TrialError`], as [`run`](Self::run).
+    fn branch(
+        &self,
+        spec: &TrialSpec,
+        from: &str,
+        from_folder: &Path,
+        folder: &Path,
+    ) -> Result<(), TrialError> {
+        let _ = (spec, from, from_folder, folder);
+        Ok(())
+    }
+
     /// Seconds the whole trial would take on one thread, by a short measurement; `None` if
     /// there is no telling.
     fn estimate_seconds(&self, spec: &TrialSpec) -> Option<f64> {

@@ -161,7 +161,10 @@ pub(super) fn append_timing(
 }
 
 /// Seconds spent on each trial in timings.csv, summed over its rows.
-pub(super) fn seconds_by_trial(folder: &StudyFolder) -> Result<BTreeMap<String, f64>, StoreError> {
+///
+/// # Errors
+/// If there is no such table, or it cannot be read.
+pub fn seconds_by_trial(folder: &StudyFolder) -> Result<BTreeMap<String, f64>, StoreError> {
     let table = Table::read(&folder.file("timings.csv"))?;
     let mut sums = BTreeMap::new();
     let trials = table.texts("trial")?;

@@ -130,7 +130,9 @@ impl<'a> Trainer<'a> {
             })?;
             let setup = session.setup();
             let evaluate = &config.train.evaluate;
-            let due = if let Some(every) = evaluate.every_steps {
+            let due = if let Some(growth) = evaluate.growth {
+                (total_steps as f64).ln().max(0.0) / growth.ln() + 1.0
+            } else if let Some(every) = evaluate.every_steps {
                 (total_steps / every) as f64
             } else {
                 let epochs = total_steps as f64 / setup.steps_per_epoch;
@@ -214,6 +216,37 @@ impl TrialRunner for Trainer<'_> {
             }
             error => error.into(),
         })
+    }
+
+    fn train_examples(&self, spec: &TrialSpec) -> Result<usize, BoxError> {
+        let data = self.data(&spec.config)?;
+        let fresh = data.fresh.as_ref();
+        Ok(fresh.map_or(data.train.len(), |f| f.epoch_examples))
+    }
+
+    fn branch(
+        &self,
+        spec: &TrialSpec,
+        from: &str,
+        from_folder: &Path,
+        folder: &Path,
+    ) -> Result<(), TrialError> {
+        let data = self.data(&spec.config)?;
+        let model = self.registry.build(&spec.config, &data)?;
+        let config = &spec.config;
+        let from = Places {
+            folder: from_folder,
+            run_id: from,
+        };
+        let to = Places {
+            folder,
+            run_id: &spec.id,
+        };
+        match config.train.precision {
+            Precision::F32 => train::branch::<f32>(config, &data, &*model, from, to),
+            Precision::F64 => train::branch::<f64>(config, &data, &*model, from, to),
+        }?;
+        Ok(())
     }
 
     fn estimate_seconds(&self, spec: &TrialSpec) -> Option<f64> {

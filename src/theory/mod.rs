@@ -6,3 +6,5 @@
 pub mod critical;
 pub mod learning_rate;
 pub mod noise;
+pub mod noisy_quadratic;
+pub mod steps;

@@ -4,6 +4,7 @@
 //! persistent threads; [`run_trial`] runs a whole trial in a folder. No framework may enter here:
 //! a model is an [`Objective`](crate::objective::Objective).
 
+mod branch;
 mod checkpoint;
 mod measure;
 mod outcome;
@@ -14,11 +15,12 @@ mod trial;
 mod watch;
 
 pub use crate::collective::Pool;
+pub use branch::branch;
 pub use checkpoint::CheckpointError;
 pub use outcome::{Evaluation, StatisticsExchange, Status, TargetOutcome, TrialOutcome};
 pub use session::{BatchChange, Session, StepReport, check_probes};
 pub use setup::{PlannedUpdate, PlannedUpdates, Setup, check_groups, statistics_group};
-pub use trial::{Control, Places, files, run_trial};
+pub use trial::{Control, Places, STOPPED, files, run_trial};
 pub use watch::{LayerNoise, UpdateNoise};
 
 use crate::config::ConfigError;

@@ -25,14 +25,18 @@ const NOISE_HEADER: &str = "step,epoch,examples,lr,b_small,g2_small,b_big,g2_big
 const LAYER_NOISE_HEADER: &str = "step,layer,b_small,g2_small,b_big,g2_big\n";
 
 const STEPS: &str = "steps.csv";
-const EVALUATIONS: &str = "evaluations.csv";
+pub(super) const EVALUATIONS: &str = "evaluations.csv";
 const BATCH: &str = "batch.csv";
 const NOISE: &str = "noise.csv";
 const LAYER_NOISE: &str = "noise-layers.csv";
 const PROBES: &str = "probes.csv";
+pub(super) const CHECKPOINT: &str = "checkpoint.safetensors";
+
+/// How the message of a trial begins that `train.stop_steps` ended.
+pub const STOPPED: &str = "stopped after";
 
 /// The tables of a trial of this config, and their first lines.
-fn tables(config: &TrialConfig) -> Vec<(&'static str, &'static str)> {
+pub(super) fn tables(config: &TrialConfig) -> Vec<(&'static str, &'static str)> {
     let mut tables = vec![
         (STEPS, STEPS_HEADER),
         (EVALUATIONS, EVALUATIONS_HEADER),
@@ -53,9 +57,7 @@ fn tables(config: &TrialConfig) -> Vec<(&'static str, &'static str)> {
 /// The files that a trial of this config leaves.
 pub fn files(config: &TrialConfig) -> Vec<&'static str> {
     let tables = tables(config).into_iter().map(|(name, _)| name);
-    tables
-        .chain(["checkpoint.safetensors", "model.safetensors"])
-        .collect()
+    tables.chain([CHECKPOINT, "model.safetensors"]).collect()
 }
 
 /// Where a trial's files are.
@@ -122,7 +124,7 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
         places: Places<'a>,
         control: Control<'a>,
     ) -> Result<Self, TrainError> {
-        let path = places.folder.join("checkpoint.safetensors");
+        let path = places.folder.join(CHECKPOINT);
         let length = session.parameters().len();
         let names: Vec<&str> = session.vectors().map(|(name, _)| name).collect();
         let own = tables(config);
@@ -132,21 +134,13 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             session.restore(found.counters, found.parameters, found.vectors);
             (found.progress, found.tables)
         } else {
-            let target = config.train.target.as_ref().map(|t| TargetOutcome {
-                metric: t.metric,
-                split: t.split,
-                value: t.value,
-                reached: false,
-                steps_to_target: None,
-                examples_to_target: None,
-            });
             let progress = Progress {
                 run_id: places.run_id.to_owned(),
                 precision: F::NAME.to_owned(),
                 evaluated_step: None,
                 evaluated_epoch: None,
                 evaluation: BTreeMap::new(),
-                target,
+                target: unreached(config),
                 probed: Probed::default(),
                 finished: None,
             };
@@ -168,7 +162,7 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
         let mut since_checkpoint = Stopwatch::start();
         while self.progress.finished.is_none() {
             let step = self.session.step_count();
-            let over = self.session.is_over();
+            let over = self.is_over();
             if self.progress.evaluated_step != Some(step) && self.is_due(over) {
                 self.evaluate()?;
                 continue;
@@ -184,7 +178,9 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
                 } else {
                     Status::Completed
                 };
-                self.progress.finished = Some((status, None));
+                let stopped = (!self.session.is_over())
+                    .then(|| format!("{STOPPED} update {step}, by `train.stop_steps`"));
+                self.progress.finished = Some((status, stopped));
                 break;
             }
             if self.control.stop.load(Ordering::Relaxed) {
@@ -198,7 +194,7 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             let bound = self.config.train.divergence_loss;
             let diverged = !(report.loss.is_finite() && report.loss <= bound);
             let log_every = self.config.train.log_every.max(1);
-            if step.is_multiple_of(log_every) || self.session.is_over() || diverged {
+            if step.is_multiple_of(log_every) || self.is_over() || diverged {
                 let momentum = report.momentum.map_or_else(String::new, |m| m.to_string());
                 let row = format!(
                     "{step},{},{},{},{},{},{},{momentum}\n",
@@ -240,6 +236,12 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             }
         }
         Ok(())
+    }
+
+    /// Whether no update is left: by the budget, or by `train.stop_steps`.
+    fn is_over(&self) -> bool {
+        let stop = self.config.train.stop_steps;
+        stop.is_some_and(|stop| self.session.step_count() >= stop) || self.session.is_over()
     }
 
     /// Appends to a table.
@@ -395,6 +397,9 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             return true;
         }
         let evaluate = &self.config.train.evaluate;
+        if let Some(growth) = evaluate.growth {
+            return is_of_growing_steps(step, growth);
+        }
         match (evaluate.every_steps, evaluate.every_epochs) {
             (Some(every), _) => step.is_multiple_of(every),
             (None, every) => {
@@ -410,7 +415,11 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
         let step = self.session.step_count();
         let (epoch, examples) = (self.session.epochs(), self.session.examples());
         let statistics = self.session.statistics()?;
+        let wanted = self.config.train.evaluate.splits.as_ref();
         for split in [Split::Train, Split::Validation, Split::Test] {
+            if wanted.is_some_and(|wanted| !wanted.contains(&split)) {
+                continue;
+            }
             let Some(evaluation) = self.session.evaluate(split, &statistics)? else {
                 continue;
             };
@@ -462,7 +471,7 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             store::write_atomic(&folder.join(name), table.as_bytes())?;
         }
         checkpoint::write(
-            &folder.join("checkpoint.safetensors"),
+            &folder.join(CHECKPOINT),
             &self.progress,
             self.session.counters(),
             self.session.parameters(),
@@ -497,6 +506,19 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
     }
 }
 
+/// The target of a run that has not reached it.
+pub(super) fn unreached(config: &TrialConfig) -> Option<TargetOutcome> {
+    let target = config.train.target.as_ref();
+    target.map(|target| TargetOutcome {
+        metric: target.metric,
+        split: target.split,
+        value: target.value,
+        reached: false,
+        steps_to_target: None,
+        examples_to_target: None,
+    })
+}
+
 /// Why a state is probed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
@@ -515,6 +537,15 @@ impl When {
             Self::End => "end",
         }
     }
+}
+
+/// Whether `step` is one of 1, ..., s, max(s + 1, ceil(growth s)), ...
+fn is_of_growing_steps(step: u64, growth: f64) -> bool {
+    let mut next = 1_u64;
+    while next < step {
+        next = ((next as f64 * growth).ceil() as u64).max(next + 1);
+    }
+    next == step
 }
 
 /// A cell of a CSV table that may hold commas.
