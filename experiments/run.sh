@@ -34,14 +34,22 @@ for folder in "${folders[@]}"; do
   run=results/$(basename "$folder")
   start=$SECONDS
   echo "== $folder"
-  "$batchlab" run "$folder/config.toml" --results results --jobs "${JOBS:-2}" --threads 1 -q
+  command=run
+  if grep -q '^\[critical_batch\]' "$folder/config.toml"; then
+    command=critical-batch
+  fi
+  "$batchlab" "$command" "$folder/config.toml" --results results --jobs "${JOBS:-2}" --threads 1 -q
   mkdir -p "$folder/results" "$folder/figures"
   cp "$run/study.json" "$run/summary.csv" "$folder/results/"
   for figure in "$folder"/figures/*.svg; do
     # Those that analyze.py draws are not in the run's folder.
     [ ! -f "$run/figures/${figure##*/}" ] || cp "$run/figures/${figure##*/}" "$figure"
   done
-  "$python" experiments/expected.py "$folder"
+  if [ "$command" = critical-batch ]; then
+    cp "$run/steps_to_target.csv" "$run/critical_batch.csv" "$folder/results/"
+  else
+    "$python" experiments/expected.py "$folder"
+  fi
   if [ -f "$folder/analyze.py" ]; then
     "$python" "$folder/analyze.py" "$run" > "$folder/results/tables.md"
   fi

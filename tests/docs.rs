@@ -139,6 +139,12 @@ fn study_of(text: &str, place: &str) -> StudyConfig {
         text.to_owned()
     } else {
         let mut study: toml::Table = BASE.parse().unwrap();
+        if fragment.contains_key("critical_batch")
+            && let Some(toml::Value::Table(train)) = study.get_mut("train")
+        {
+            // The search sets both.
+            train.retain(|key, _| !["global_batch", "epochs"].contains(&key));
+        }
         for (key, value) in fragment {
             match (study.get_mut(&key), value) {
                 (Some(toml::Value::Table(old)), toml::Value::Table(new)) if key != "data" => {

@@ -4,9 +4,14 @@
 
 use std::path::{Path, PathBuf};
 
+use batchlab::analysis::critical_batch::from_csv;
 use batchlab::analysis::{GapAnalysis, Measure, generalization_gap};
-use batchlab::config::{self, value_text};
+use batchlab::config::{self, StudyConfig, TrialSpec, value_text};
 use batchlab::math::statistics::Estimate;
+use batchlab::study::{
+    BoxError, StudyFolder, TrialControl, TrialError, TrialRunner, critical_trials,
+};
+use batchlab::train::TrialOutcome;
 use serde_json::Value;
 
 fn experiments() -> Vec<PathBuf> {
@@ -40,6 +45,51 @@ fn assert_estimate(what: &str, found: Option<&Estimate>, expected: &Value) {
     }
 }
 
+/// A runner that knows how many training examples there are, and runs nothing.
+struct Examples(usize);
+
+impl TrialRunner for Examples {
+    fn updates(&self, _: &StudyConfig, _: &TrialSpec) -> Result<u64, BoxError> {
+        Ok(1)
+    }
+
+    fn run(
+        &self,
+        _: &TrialSpec,
+        _: &Path,
+        _: &TrialControl<'_>,
+    ) -> Result<TrialOutcome, TrialError> {
+        Err(TrialError::Interrupted)
+    }
+
+    fn train_examples(&self, _: &TrialSpec) -> Result<usize, BoxError> {
+        Ok(self.0)
+    }
+}
+
+/// The fit of batchlab to the committed steps against that of scipy; no fit of scipy's where a target
+/// was not reached.
+fn critical_batch_sizes_equal(folder: &Path, cases: &serde_json::Map<String, Value>) {
+    let read = from_csv(&folder.join("results/steps_to_target.csv")).unwrap();
+    assert_eq!(read.critical_batch.cases.len(), cases.len());
+    for case in &read.critical_batch.cases {
+        let expected = &cases[&case.label];
+        if expected.is_null() {
+            continue;
+        }
+        let found = case.fit.as_ref().unwrap().fit;
+        for (found, key) in [(found.b_crit, "b_crit"), (found.s_min, "s_min")] {
+            let expected = expected[key].as_f64().unwrap();
+            assert!(
+                (found / expected - 1.0).abs() < 1e-4,
+                "{}, {}: {key} {found} against {expected}",
+                folder.display(),
+                case.label
+            );
+        }
+    }
+}
+
 #[test]
 fn an_experiment_is_whole() {
     for folder in experiments() {
@@ -55,7 +105,11 @@ fn an_experiment_is_whole() {
         for heading in ["## Claim", "## What was run", "## Result", "## Verdict"] {
             assert!(page.contains(heading), "{what}: no \"{heading}\"");
         }
-        let command = format!("batchlab run experiments/{name}/config.toml");
+        let command = match study.critical_batch {
+            Some(_) => "critical-batch",
+            None => "run",
+        };
+        let command = format!("batchlab {command} experiments/{name}/config.toml");
         assert!(page.contains(&command), "{what}: no \"{command}\"");
         let shown = page
             .split("](figures/")
@@ -104,6 +158,22 @@ fn the_config_of_an_experiment_still_means_the_trials_in_its_table() {
     for folder in experiments() {
         let study = config::load(&folder.join("config.toml"), &[]).unwrap();
         let table = std::fs::read_to_string(folder.join("results/summary.csv")).unwrap();
+        if study.critical_batch.is_some() {
+            // Which trials follow depends on results; the first ones do not.
+            let nothing = tempfile::tempdir().unwrap();
+            let place = StudyFolder::at(nothing.path());
+            let (first, _) = critical_trials(&study, &place, &Examples(57_600)).unwrap();
+            assert!(!first.is_empty());
+            for trial in first {
+                assert!(
+                    table.contains(&trial.id),
+                    "{}: {}",
+                    folder.display(),
+                    trial.id
+                );
+            }
+            continue;
+        }
         let found: Vec<&str> = table
             .lines()
             .skip(1)
@@ -119,6 +189,10 @@ fn the_analysis_of_an_experiment_equals_the_independent_one() {
     for folder in experiments() {
         let text = std::fs::read_to_string(folder.join("expected.json")).unwrap();
         let expected: Value = serde_json::from_str(&text).unwrap();
+        if let Some(cases) = expected["cases"].as_object() {
+            critical_batch_sizes_equal(&folder, cases);
+            continue;
+        }
         let analysis: GapAnalysis = generalization_gap(&folder.join("results")).unwrap();
         let points = expected["points"].as_array().unwrap();
         assert_eq!(points.len(), analysis.points.len());

@@ -344,17 +344,14 @@ impl StudyConfig {
         seed: u64,
     ) -> Result<TrialSpec, ConfigError> {
         let known = |key: &str| trial_node().find(&segments(key)).is_ok();
-        let mut set: Vec<(String, Value)> = point
-            .iter()
-            .filter(|(key, _)| known(key))
-            .cloned()
-            .collect();
-        set.extend_from_slice(hidden);
         let mut base = self.base.clone();
+        for (key, value) in point.iter().filter(|(key, _)| known(key)) {
+            assign(&mut base, &segments(key), value.clone());
+        }
         for key in without {
             remove(&mut base, &segments(key));
         }
-        let config = resolve(&base, &set).map_err(|fault| {
+        let config = resolve(&base, hidden).map_err(|fault| {
             let origin = self.places.marks.get(&fault.path).origin;
             ConfigError::from_fault(&self.file, origin, fault).at_point(&point)
         })?;

@@ -396,7 +396,7 @@ mod tests {
     use serde_json::json;
 
     fn axes(sweep: &Value) -> Result<Vec<Axis>, String> {
-        read(sweep, &Marks::default())
+        read(sweep, &Marks::default(), &["sweep"])
             .map_err(|fault| fault.problem.to_string())
             .and_then(|axes| {
                 check(&axes).map_err(|place| place.1.problem.to_string())?;

@@ -9,9 +9,17 @@ use crate::analysis::numbers::{count, fixed, list, plural, significant};
 use crate::math::statistics::Interval;
 use crate::math::steps_fit::Bound;
 
-use super::critical_figures::{colours, fit_of, number, quantity_name};
+use super::critical_figures::colours;
+use super::critical_words::{fit_of, number, quantity_name, rate};
 use super::figure::Drawn;
 use super::page::{self, FigureView, Table};
+
+/// Words stand beside numbers in these tables, and wrap there.
+const RULES: &str = "main { max-width: 1180px; }
+.number ~ td.text { white-space: normal; }
+td.long { min-width: 14em; }
+.number + .text, .number + .long, th.number + th:not(.number) { padding-left: 18px; }
+";
 
 #[derive(Serialize)]
 struct Page<'a> {
@@ -56,7 +64,10 @@ pub(super) fn render(
     let page = Page {
         name: &critical.name,
         description: critical.description.as_deref(),
-        style: page::style(&page::dark_rules("figure", &colours(critical), true)),
+        style: page::style(&format!(
+            "{RULES}{}",
+            page::dark_rules("figure", &colours(critical), true)
+        )),
         asked: asked(critical),
         overview: overview(critical),
         cases: critical.cases.iter().map(case).collect(),
@@ -196,47 +207,63 @@ fn percent(share: f64) -> String {
 
 /// Every estimate with its interval and what it cost.
 fn estimates(case: &Case) -> Option<Titled> {
-    let rows = case.estimates.iter().map(|row| {
-        vec![
-            row.method.clone(),
-            quantity_name(row.quantity).to_owned(),
-            or_dash(row.value, number),
-            or_dash(row.interval, |i| ends(i, number)),
-            or_dash(row.ratio, plain),
-            or_dash(row.cost, |c| number(c.examples as f64)),
-            or_dash(row.cost, |c| count(c.trials as u64)),
-            or_dash(row.cost.and_then(|c| c.seconds), number),
-            or_dash(row.share, percent),
-            or_dash(row.published, |p| {
+    type Cell = fn(&EstimateRow) -> String;
+    let rows = &case.estimates;
+    let costs = rows.iter().any(|r| r.cost.is_some());
+    let seconds = rows
+        .iter()
+        .any(|r| r.cost.is_some_and(|c| c.seconds.is_some()));
+    let published = rows.iter().any(|r| r.published.is_some());
+    let mut columns: Vec<(&str, Cell)> = vec![
+        ("method", |r| r.method.clone()),
+        ("quantity", |r| quantity_name(r.quantity).to_owned()),
+        ("value (examples)", |r| or_dash(r.value, number)),
+        ("95 % interval", |r| {
+            or_dash(r.interval, |i| ends(i, number))
+        }),
+        ("over the sweep's", |r| or_dash(r.ratio, plain)),
+    ];
+    if costs {
+        columns.push(("examples it took", |r| {
+            or_dash(r.cost, |c| number(c.examples as f64))
+        }));
+    }
+    if seconds {
+        columns.push(("seconds of work", |r| {
+            or_dash(r.cost.and_then(|c| c.seconds), number)
+        }));
+    }
+    if costs {
+        columns.push(("examples over the sweep's", |r| or_dash(r.share, percent)));
+    }
+    let words_from = columns.len();
+    if published {
+        columns.push(("published", |r| {
+            or_dash(r.published, |p| {
                 format!("{} ({})", number(p.value), p.source)
-            }),
-            row.note.clone(),
-        ]
-    });
-    let rows: Vec<Vec<String>> = rows.collect();
+            })
+        }));
+    }
+    columns.push(("note", |r| r.note.clone()));
+    let mut note = String::new();
+    if costs {
+        note.push_str("Examples are those processed in training by all trials and seeds.");
+    }
+    if seconds {
+        note.push_str(" Seconds differ from run to run and from machine to machine.");
+    }
     (!rows.is_empty()).then(|| Titled {
         title: "Every estimate of the critical batch size",
         table: Table {
-            rows,
-            head: head(&[
-                "method",
-                "quantity",
-                "value (examples)",
-                "95 % interval",
-                "over the sweep's",
-                "examples it took",
-                "trials",
-                "seconds of work",
-                "examples over the sweep's",
-                "published",
-                "note",
-            ]),
+            rows: rows
+                .iter()
+                .map(|row| columns.iter().map(|c| c.1(row)).collect())
+                .collect(),
+            head: columns.iter().map(|c| c.0.to_owned()).collect(),
             numbers_from: 2,
         },
-        words_from: 9,
-        note: "Examples are those processed in training by all trials and seeds. Seconds are of this machine and differ from run to \
-               run."
-            .to_owned(),
+        words_from,
+        note,
     })
 }
 
@@ -258,13 +285,15 @@ fn batches(case: &Case) -> Option<Titled> {
     let rates = seeds().any(|s| s.rate.is_some());
     let others = seeds().any(|s| !s.others.is_empty());
     let tried = seeds().any(|s| !s.tried.is_empty());
-    let ends_of = [
+    let mut ends_of = vec![
         (TriedEnd::Reached, "trials that reached it"),
-        (TriedEnd::Censored, "at the end of their budget"),
+        (TriedEnd::Censored, "censored"),
         (TriedEnd::Overtaken, "overtaken"),
         (TriedEnd::Diverged, "diverged"),
         (TriedEnd::Failed, "failed"),
     ];
+    let failed = case.batches.iter().any(|b| ended(b, TriedEnd::Failed) > 0);
+    ends_of.retain(|e| failed || e.0 != TriedEnd::Failed);
     let mut names = vec![
         "batch",
         "updates to the target",
@@ -303,9 +332,9 @@ fn batches(case: &Case) -> Option<Titled> {
             of_seeds(point, |s| s.steps.is_some()),
         ];
         if rates {
-            row.push(or_dash(point.rate, |m| plain(m.value)));
+            row.push(or_dash(point.rate, |m| rate(m.value)));
             let interval = point.rate.and_then(|m| m.interval);
-            row.push(or_dash(interval, |i| ends(i, plain)));
+            row.push(or_dash(interval, |i| ends(i, rate)));
         }
         if tried {
             row.extend(ends_of.iter().map(|e| ended(point, e.0).to_string()));
@@ -331,7 +360,7 @@ fn batches(case: &Case) -> Option<Titled> {
         .to_owned();
     if tried {
         note.push_str(
-            " Overtaken: ended as soon as another rate of the same batch and seed had reached the target in as many updates.",
+            " Censored: at the end of its budget without reaching the target. Overtaken: ended as soon as another rate of the same batch and seed had reached the target in as many updates.",
         );
     }
     if rates {
@@ -540,7 +569,7 @@ fn rate_law(law: &RateLaw) -> Titled {
     let rows = vec![
         row(
             "ε_max",
-            if open { dash() } else { plain(fit.rate_max) },
+            if open { dash() } else { rate(fit.rate_max) },
             None,
             if open {
                 beyond
@@ -584,5 +613,99 @@ fn rate_law(law: &RateLaw) -> Titled {
             plural(fit.n, "search", "searches"),
             percent(fit.log_sd.exp_m1())
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::critical_figures::figures;
+    use super::super::critical_figures::tests::{FULL, Made, made, study};
+    use super::*;
+
+    fn page(critical: &CriticalBatch) -> String {
+        let drawn: Vec<Drawn> = figures(critical)
+            .into_iter()
+            .map(|f| Drawn {
+                svg: f.svg().unwrap(),
+                name: f.name,
+                caption: f.caption,
+            })
+            .collect();
+        render(critical, &drawn).unwrap()
+    }
+
+    #[test]
+    fn text_is_escaped() {
+        let page = page(&study(vec![made("", &FULL)]));
+        assert!(page.contains("is 3 &lt; 4 &amp; 5?"));
+        assert!(!page.contains("is 3 < 4"));
+        assert!(page.contains("<title>a study: critical batch size</title>"));
+    }
+
+    #[test]
+    fn the_page_holds_the_numbers() {
+        let case = made("", &FULL);
+        let page = page(&study(vec![case.clone()]));
+        let fit = fit_of(&case).unwrap();
+        for number in [
+            number(fit.fit.b_crit),
+            number(fit.fit.s_min),
+            number(fit.fit.e_min()),
+            ends(fit.intervals.as_ref().unwrap().b_crit, number),
+            number(case.batches[3].steps.unwrap().value),
+        ] {
+            assert!(page.contains(&format!(">{number}</td>")), "{number}");
+        }
+        for text in [
+            "test accuracy of at least 0.9",
+            "by interpolation",
+            "4,000,000",
+            "2.5 %",
+            "75 to unbounded",
+            "0.2 B_crit",
+            "McCandlish",
+            "maximal data parallelism",
+            "exponent of the growth far below B*",
+            "critical-steps.svg",
+        ] {
+            assert!(page.contains(text), "{text}");
+        }
+        let words = words(&case);
+        assert!(page.find(&words[0]).unwrap() < page.find("Every estimate").unwrap());
+    }
+
+    #[test]
+    fn what_is_missing_is_a_dash_with_a_reason() {
+        let lost = Made {
+            budget: 50.0,
+            others: false,
+            ..FULL
+        };
+        let page_of = |m: &Made| page(&study(vec![made("", m)]));
+        let none = page_of(&lost);
+        assert!(none.contains("&gt; 50"));
+        assert!(none.contains("none: no trial reached the target"));
+        assert!(!none.contains("The fit S ="));
+        let one = page_of(&Made { seeds: 1, ..FULL });
+        assert!(one.contains("one seed: no interval"));
+        assert!(one.contains("No intervals: they need several seeds"));
+        let open = page_of(&Made {
+            b_crit: 1e12,
+            s_min: 1e-9,
+            ..FULL
+        });
+        assert!(open.contains("at least 1024: no batch flattens"));
+        assert!(open.contains("above them: no batch flattens"));
+        assert!(!open.contains("Regimes"));
+    }
+
+    #[test]
+    fn several_cases_are_beside_each_other_first() {
+        let cases = || vec![made("model=a", &FULL), made("model=b", &FULL)];
+        let two = page(&study(cases()));
+        assert!(two.contains("<h2>Every case</h2>"));
+        assert!(two.contains("<h2>model=a</h2>") && two.contains("<h2>model=b</h2>"));
+        assert!(!page(&study(vec![made("", &FULL)])).contains("Every case"));
+        assert_eq!(two, page(&study(cases())));
     }
 }

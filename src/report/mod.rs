@@ -6,8 +6,13 @@
 mod axis;
 mod canvas;
 mod course_figures;
+mod critical_chart;
+mod critical_estimates;
 mod critical_figures;
 mod critical_page;
+mod critical_search;
+mod critical_tables;
+mod critical_words;
 mod figure;
 mod gap_figures;
 mod map;
@@ -103,7 +108,8 @@ pub fn write(dir: &Path, analysis: &GapAnalysis) -> Result<ReportFiles, ReportEr
     })
 }
 
-/// Writes `report.html` and `figures/` of critical batch sizes into `dir`.
+/// Writes `report.html`, `figures/`, `steps_to_target.csv` and `critical_batch.csv` of critical batch sizes
+/// into `dir`.
 ///
 /// # Errors
 /// As those of [`write()`].
@@ -117,6 +123,7 @@ pub fn write_critical(dir: &Path, found: &CriticalBatch) -> Result<ReportFiles, 
         .collect::<Result<Vec<_>, _>>()?;
     remove_stale(&folder, &files, critical_figures::is_name)?;
     let html = dir.join("report.html");
+    critical_tables::write(dir, found)?;
     let page = critical_page::render(found, &figures)?;
     store::write_if_changed(&html, page.as_bytes())?;
     Ok(ReportFiles {

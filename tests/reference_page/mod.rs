@@ -152,6 +152,9 @@ fn referred<'a>(schema: &'a Value, definitions: &'a Value) -> &'a Value {
 
 /// What may stand at a key, in words.
 fn kind_of(schema: &Value, definitions: &Value) -> String {
+    if *schema == definitions["Axis"] {
+        return "list or range".to_owned();
+    }
     if !words(schema).is_empty() {
         let words = words(schema);
         let words: Vec<String> = words
