@@ -524,7 +524,7 @@ fn a_target_ends_the_trial_at_the_first_evaluation_that_reaches_it() {
         split: Split::Test,
         value,
     };
-    config.train.target = Some(target.clone());
+    config.train.target = Some(target);
     let folder = tempfile::tempdir().unwrap();
     let outcome = trial_in(folder.path(), &config, &data);
     let reached = outcome.target.unwrap();

@@ -20,6 +20,9 @@ use crate::study::{
     self, BoxError, Event, Observer, Options, Plan, Selection, Session, StudyFolder, TrialRunner,
 };
 
+/// Trials of the next round that `--dry-run` names.
+const SHOWN: usize = 20;
+
 /// Measure the critical batch size: how large the batch can be before more workers stop paying.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
@@ -238,14 +241,22 @@ fn dry_run(
     for (batch, budget) in budgets {
         writeln!(Out, "{batch:12}  {budget}")?;
     }
-    let done = plan.trials().len() - pending;
+    let done = plan.trials().len() - pending.len();
     writeln!(
         Out,
-        "known so far: {}, {done} done, {pending} to run in the next round; what follows depends on their results",
+        "known so far: {}, {done} done, {} to run in the next round; what follows depends on their results",
         trials(plan.trials().len()),
+        pending.len(),
     )?;
-    for spec in plan.trials().iter().skip(done).take(pending.min(20)) {
+    let next = plan
+        .trials()
+        .iter()
+        .filter(|spec| pending.contains(&spec.id));
+    for spec in next.take(SHOWN) {
         writeln!(Out, "  {}  {}", spec.id, study::label(spec))?;
+    }
+    if pending.len() > SHOWN {
+        writeln!(Out, "  and {} more", pending.len() - SHOWN)?;
     }
     Ok(ExitCode::SUCCESS)
 }

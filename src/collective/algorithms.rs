@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::plan::{Action, Algorithm, Blocks, Operation, Receive, Send, Step};
+use super::plan::{Action, Algorithm, Blocks, Incoming, Operation, Outgoing, Step};
 
 /// The steps of each rank. What the algorithm cannot do gives none.
 pub(super) fn steps(
@@ -82,7 +82,7 @@ impl Plan {
     }
 
     /// Appends a step, without what is empty.
-    fn step(&mut self, rank: usize, mut sends: Vec<Send>, mut receives: Vec<Receive>) {
+    fn step(&mut self, rank: usize, mut sends: Vec<Outgoing>, mut receives: Vec<Incoming>) {
         sends.retain(|s| !s.range.is_empty());
         receives.retain(|r| !r.range.is_empty());
         if !(sends.is_empty() && receives.is_empty()) {
@@ -92,11 +92,11 @@ impl Plan {
 
     /// One message, a step of its own on either side.
     fn message(&mut self, from: usize, to: usize, range: &Range<usize>, action: Action) {
-        let send = Send {
+        let send = Outgoing {
             to,
             range: range.clone(),
         };
-        let receive = Receive {
+        let receive = Incoming {
             from,
             range: range.clone(),
             action,
@@ -114,11 +114,11 @@ impl Plan {
         into: Range<usize>,
         action: Action,
     ) {
-        let send = Send {
+        let send = Outgoing {
             to: peer,
             range: out,
         };
-        let receive = Receive {
+        let receive = Incoming {
             from: peer,
             range: into,
             action,
@@ -128,7 +128,10 @@ impl Plan {
 
     /// From the root to all; `content` says what a subtree needs.
     fn tree_down(&mut self, algorithm: Algorithm, content: impl Fn(Range<usize>) -> Range<usize>) {
-        let mut nodes = vec![0..self.ranks()];
+        let mut nodes = Vec::from([Range {
+            start: 0,
+            end: self.ranks(),
+        }]);
         while let Some(node) = nodes.pop() {
             let parent = node.start;
             for child in algorithm.subtrees(node) {
@@ -150,11 +153,11 @@ impl Plan {
         down.tree_down(algorithm, content);
         for (rank, steps) in down.steps.into_iter().enumerate() {
             for Step { sends, receives } in steps.into_iter().rev() {
-                let back = receives.into_iter().map(|r| Send {
+                let back = receives.into_iter().map(|r| Outgoing {
                     to: r.from,
                     range: r.range,
                 });
-                let forth = sends.into_iter().map(|s| Receive {
+                let forth = sends.into_iter().map(|s| Incoming {
                     from: s.to,
                     range: s.range,
                     action,
@@ -177,11 +180,11 @@ impl Plan {
         let ranks = self.ranks();
         for place in 0..ranks {
             for round in 0..=segments {
-                let sends = (place + 1 < ranks && round > 0).then(|| Send {
+                let sends = (place + 1 < ranks && round > 0).then(|| Outgoing {
                     to: at(place + 1),
                     range: cut.range(round - 1),
                 });
-                let receives = (place > 0 && round < segments).then(|| Receive {
+                let receives = (place > 0 && round < segments).then(|| Incoming {
                     from: at(place - 1),
                     range: cut.range(round),
                     action,
@@ -202,11 +205,11 @@ impl Plan {
         for rank in 0..p {
             for round in 0..p - 1 {
                 let block = (rank + shift + p - round) % p;
-                let send = Send {
+                let send = Outgoing {
                     to: (rank + 1) % p,
                     range: blocks.range(block),
                 };
-                let receive = Receive {
+                let receive = Incoming {
                     from: (rank + p - 1) % p,
                     range: blocks.range((block + p - 1) % p),
                     action,
@@ -227,14 +230,14 @@ impl Plan {
                     (0..elements, Action::Add)
                 }
             };
-            let sends = (1..p).map(|i| Send {
+            let sends = (1..p).map(|i| Outgoing {
                 to: (rank + i) % p,
                 range: content(rank).0,
             });
             let receives = (1..p).map(|i| {
                 let from = (rank + p - i) % p;
                 let (range, action) = content(from);
-                Receive {
+                Incoming {
                     from,
                     range,
                     action,

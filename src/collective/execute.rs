@@ -8,7 +8,7 @@ use std::thread;
 
 use thiserror::Error;
 
-use super::plan::{Action, Receive, Schedule, Step};
+use super::plan::{Action, Incoming, Schedule, Step};
 
 /// Point-to-point messages. Between two ranks they arrive in the order in which they were sent, each
 /// as long as it is expected to be.
@@ -108,7 +108,7 @@ pub fn execute<T: Transport>(
     Ok(())
 }
 
-fn adds(step: &Step) -> impl Iterator<Item = &Receive> {
+fn adds(step: &Step) -> impl Iterator<Item = &Incoming> {
     step.receives.iter().filter(|r| r.action == Action::Add)
 }
 
@@ -492,6 +492,20 @@ mod tests {
         assert_eq!(found, vec![vec![expected]; 4]);
     }
 
+    struct Nowhere;
+
+    impl Transport for Nowhere {
+        type Error = Gone;
+
+        fn send(&mut self, _: usize, _: &[f64]) -> Result<(), Gone> {
+            Err(Gone)
+        }
+
+        fn receive(&mut self, _: usize, _: &mut [f64]) -> Result<(), Gone> {
+            Err(Gone)
+        }
+    }
+
     #[test]
     fn vectors_that_do_not_fit_the_schedule_are_refused() {
         let sum = schedule(Operation::AllReduce, Algorithm::Ring, 2, 3).unwrap();
@@ -505,17 +519,6 @@ mod tests {
             short.to_string(),
             "the vector of rank 1 has 2 elements; the schedule is for 3"
         );
-
-        struct Nowhere;
-        impl Transport for Nowhere {
-            type Error = Gone;
-            fn send(&mut self, _: usize, _: &[f64]) -> Result<(), Gone> {
-                Err(Gone)
-            }
-            fn receive(&mut self, _: usize, _: &mut [f64]) -> Result<(), Gone> {
-                Err(Gone)
-            }
-        }
         assert_eq!(
             execute(&sum, 2, &mut [0.0; 3], &mut Nowhere),
             Err(ExecuteError::Rank { rank: 2, ranks: 2 })

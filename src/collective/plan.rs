@@ -16,7 +16,7 @@ pub enum Action {
 
 /// Elements to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Send {
+pub struct Outgoing {
     /// The rank that receives them.
     pub to: usize,
     /// Their place in the vector.
@@ -25,7 +25,7 @@ pub struct Send {
 
 /// Elements to receive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Receive {
+pub struct Incoming {
     /// The rank that sends them.
     pub from: usize,
     /// Their place in the vector.
@@ -40,9 +40,9 @@ pub struct Receive {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Step {
     /// To other ranks, one after the other.
-    pub sends: Vec<Send>,
+    pub sends: Vec<Outgoing>,
     /// From other ranks, one after the other.
-    pub receives: Vec<Receive>,
+    pub receives: Vec<Incoming>,
 }
 
 /// One collective operation on vectors of one length: for each rank, its steps.

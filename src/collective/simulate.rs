@@ -324,7 +324,7 @@ pub fn simulate_loggp<T: Quantity>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{Algorithm, Operation, Receive, Send, schedule};
+    use super::super::plan::{Algorithm, Incoming, Operation, Outgoing, schedule};
     use super::*;
     use crate::theory::collectives::{Case, Model, Traffic};
 
@@ -634,7 +634,7 @@ mod tests {
     fn ranks_that_wait_for_each_other_are_reported() {
         let step = |peer| Step {
             sends: Vec::new(),
-            receives: vec![Receive {
+            receives: vec![Incoming {
                 from: peer,
                 range: 0..1,
                 action: Action::Copy,
@@ -659,7 +659,7 @@ mod tests {
         );
         // Sends first and receives after, in steps of their own: buffers make the difference.
         let first = |peer| Step {
-            sends: vec![Send {
+            sends: vec![Outgoing {
                 to: peer,
                 range: 0..1,
             }],

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::error::{Checked, Fault};
-use super::types::{BatchController, DecayConfig, Scaling, TrialConfig, WarmupConfig};
+use super::types::{BatchController, DecayConfig, EpochEnd, Scaling, TrialConfig, WarmupConfig};
 
 /// `[critical_batch]`: measures the critical batch size of every point of the sweep, with
 /// `batchlab critical-batch`. At each batch the learning rate is searched for that takes the fewest
@@ -393,6 +393,13 @@ pub(super) fn trial(critical: &CriticalBatchConfig, trial: &TrialConfig) -> Chec
         _ => {}
     }
     if critical.branched.is_some() {
+        if trial.train.epoch_end == EpochEnd::Partial {
+            return Err(Fault::invalid(
+                "train.epoch_end",
+                "branches leave the trunk after whole batches, and `partial` makes smaller ones",
+            )
+            .hint("use `carry` or `drop`, or leave `[critical_batch.branched]` out"));
+        }
         let warmup = |warmup: &WarmupConfig| warmup.epochs.is_some_and(|epochs| epochs > 0.0);
         if rate.decay != DecayConfig::default() {
             return Err(Fault::invalid(

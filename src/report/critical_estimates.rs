@@ -229,7 +229,7 @@ pub(super) fn branched(critical: &CriticalBatch) -> Vec<Figure<Chart>> {
         n => format!("means and 95 % intervals over {n} seeds"),
     };
     let of_losses = "Branches from one trunk at larger batches, each with the same examples: their smoothed loss at the end above that of \
-         the branch that keeps the batch, paired by seed.";
+         the branch that keeps the batch, paired by seed; the plot ends at 30 times the tolerance.";
     let of_critical = "The largest batch whose loss stays within the tolerance, against the examples that the trunk had processed.";
     let figure = |name: &str, title: &str, caption: String, columns, panels, legend| Figure {
         name: name.to_owned(),
@@ -336,6 +336,9 @@ pub(super) fn above_base(moment: &BranchMoment) -> Vec<Mark> {
         .collect()
 }
 
+/// Loss above the base at which the plot of branches ends, over the tolerance.
+const HIGHEST: f64 = 30.0;
+
 pub(super) fn branch_losses(case: &Case, moments: usize, panels: usize, height: f64) -> Chart {
     let mut batches: Vec<u64> = case
         .branched
@@ -360,7 +363,18 @@ pub(super) fn branch_losses(case: &Case, moments: usize, panels: usize, height: 
     let mut tolerances: Vec<f64> = case.branched.iter().map(|m| m.tolerance).collect();
     tolerances.sort_by(f64::total_cmp);
     tolerances.dedup();
-    let mut marks: Vec<Mark> = lines.iter().flat_map(|s| s.marks.clone()).collect();
+    // A branch that came near divergence would leave nothing of the others to be seen.
+    let most = HIGHEST * tolerances.iter().copied().fold(0.0, f64::max);
+    let within = |value: f64| value.clamp(-most, most);
+    let mut marks: Vec<Mark> = lines
+        .iter()
+        .flat_map(|s| s.marks.clone())
+        .map(|mark| Mark {
+            y: within(mark.y),
+            span: mark.span.map(|(low, high)| (within(low), within(high))),
+            ..mark
+        })
+        .collect();
     marks.extend(tolerances.iter().map(|t| plain(1.0, *t)));
     let y = value_axis("loss above the base", &marks, false, FREE);
     let diverged = case.branched.iter().enumerate().map(|(i, moment)| {

@@ -33,7 +33,7 @@ use crate::train::{Status, TrialOutcome};
 const WIDEST: i32 = 10;
 
 /// Pieces of the examples for tr(H Sigma) and G'HG.
-const HESSIAN_PIECES: usize = 16;
+pub const NOISE_PIECES: usize = 16;
 
 /// Pieces of the batch of a run that measures its noise.
 const PIECES: usize = 8;
@@ -194,7 +194,7 @@ impl Unfolding<'_, '_> {
                 return Ok(());
             }
         }
-        self.noise(&target, &best, seeds)?;
+        self.noise(&target, &best, seeds, examples)?;
         self.branches(start, &target, &best, seeds, examples)
     }
 
@@ -297,6 +297,7 @@ impl Unfolding<'_, '_> {
         target: &TargetConfig,
         best: &BTreeMap<Unit, Best>,
         seeds: &[u64],
+        examples: usize,
     ) -> Result<(), StudyError> {
         let critical = &self.critical.config;
         let Some(noise) = &critical.noise else {
@@ -314,10 +315,10 @@ impl Unfolding<'_, '_> {
                 ("train.steps".to_owned(), train.steps.into()),
                 set("start", true.into()),
                 set("every_steps", every.into()),
-                set("examples", noise.examples.into()),
+                set("examples", noise.examples.min(examples.max(2)).into()),
                 set("noise.every_steps", noise.every_steps.into()),
                 set("noise.exact", true.into()),
-                set("noise.hessian_pieces", HESSIAN_PIECES.into()),
+                set("noise.hessian_pieces", NOISE_PIECES.into()),
             ];
             hidden.extend(defaults(&best.spec, target));
             if train.workers == 1 && train.micro_batch.is_none() && batch > 1 {
@@ -459,13 +460,21 @@ fn grid(critical: &CriticalBatchConfig, base: f64, centre: f64) -> RateSearch {
     let high = critical
         .largest_rate
         .map_or(WIDEST, |rate| (steps(rate) + 1e-6).floor() as i32);
-    let centre = steps(centre).round();
+    // A place half-way between two steps is the same on machines whose `ln` differs in the last bit.
+    let centre = ((steps(centre) * 1e6).round() / 1e6).round();
     let centre = if centre.is_finite() { centre as i32 } else { 0 };
     RateSearch {
         low,
         high,
         centre: centre.clamp(low.min(high), high.max(low)),
     }
+}
+
+/// The smallest and the largest rate that a search from `base` may try.
+pub fn rate_limits(critical: &CriticalBatchConfig, base: f64) -> (f64, f64) {
+    let grid = grid(critical, base, base);
+    let at = |i| rate_at(base, critical.rate_factor, i);
+    (at(grid.low), at(grid.high))
 }
 
 /// Every combination of the other keys that are searched over; one without any where there are none.
@@ -532,7 +541,7 @@ pub struct Round<'a> {
     pub pending: &'a [usize],
 }
 
-/// The trials that the study comes to by the results so far, and how many of them have none.
+/// The trials that the study comes to by the results so far, and the ids of those that have none.
 ///
 /// # Errors
 /// If a trial is impossible, or a result cannot be read.
@@ -540,10 +549,10 @@ pub fn critical_trials(
     study: &StudyConfig,
     folder: &StudyFolder,
     runner: &dyn TrialRunner,
-) -> Result<(Vec<TrialSpec>, usize), StudyError> {
+) -> Result<(Vec<TrialSpec>, Vec<String>), StudyError> {
     let mut readings = Readings::new(folder, runner, false);
     let (wanted, pending) = unfold(study, &mut readings)?;
-    Ok((wanted.into_iter().map(|w| w.spec).collect(), pending.len()))
+    Ok((wanted.into_iter().map(|w| w.spec).collect(), pending))
 }
 
 /// All trials of the study by the results so far, and the ids of those without one.

@@ -11,7 +11,8 @@ use crate::train::Status;
 /// The search tries the centre, then the neighbours of the best rate so far, until that one lies
 /// between two that are no better, or at a limit. A rate that reached the target in fewer updates is
 /// better; of those that did not reach it, the one that came closer; of two that are alike, the one
-/// nearer to the centre. One that diverged is the worst, and has only smaller rates tried.
+/// nearer to the centre. One that diverged is the worst, and has only smaller rates tried. While none has
+/// reached the target, the search goes on beyond the closest, to the limits.
 ///
 /// A trial may be stopped once the best of the search so far reached the target at the same evaluation
 /// or before: its own crossing can then only be later. What is tried next depends on the best and on
@@ -73,6 +74,16 @@ pub(super) enum Next {
 }
 
 impl RateSearch {
+    /// The rates next to the range that was tried, within the limits, and none above one that diverged.
+    fn beyond(&self, tried: &BTreeMap<i32, Outcome>) -> Vec<i32> {
+        let below = tried.first_key_value().map(|(&rate, _)| rate - 1);
+        let above = tried.last_key_value().filter(|(_, last)| !last.diverged());
+        let above = above.map(|(&rate, _)| rate + 1);
+        let ends = [below, above].into_iter().flatten();
+        ends.filter(|rate| (self.low..=self.high).contains(rate))
+            .collect()
+    }
+
     /// What to try, given the outcomes by rate.
     pub(super) fn next(&self, tried: &BTreeMap<i32, Outcome>) -> Next {
         let mut best: Option<(i32, Outcome)> = None;
@@ -98,6 +109,13 @@ impl RateSearch {
             .flatten()
             .filter(|rate| (self.low..=self.high).contains(rate) && !tried.contains_key(rate))
             .collect();
+        // The closest of several that all missed the target says little where none moved: the search
+        // then widens to its limits.
+        let rates = if rates.is_empty() && outcome.steps.is_none() {
+            self.beyond(tried)
+        } else {
+            rates
+        };
         if rates.is_empty() {
             let best = outcome.steps.map(|_| rate);
             return Next::Done { best };
@@ -213,11 +231,26 @@ mod tests {
     }
 
     #[test]
-    fn where_no_rate_reaches_the_target_the_search_ends_at_the_closest() {
+    fn where_no_rate_reaches_the_target_all_are_tried() {
         let progress = |rate: i32| -f64::from((rate + 2).pow(2));
-        let (best, order, _) = run(SEARCH, true, 1000, |_| None, progress);
+        let narrow = RateSearch {
+            low: -4,
+            high: 3,
+            centre: 0,
+        };
+        let (best, order, _) = run(narrow, true, 1000, |_| None, progress);
         assert_eq!(best, None);
-        assert_eq!(order, [0, -1, 1, -2, -3]);
+        assert_eq!(order, [0, -1, 1, -2, -3, -4, 2, 3]);
+    }
+
+    #[test]
+    fn a_plateau_of_rates_that_get_nowhere_is_left_behind() {
+        // Far too small or too large: all alike until the rates that learn.
+        for learns in [-9, 9] {
+            let steps = |rate: i32| (rate == learns).then_some(50.0);
+            let (best, ..) = run(SEARCH, true, 1000, steps, |_| 0.1);
+            assert_eq!(best, Some(learns));
+        }
     }
 
     #[test]

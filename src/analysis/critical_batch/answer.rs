@@ -34,7 +34,7 @@ const BAND_MARGIN: f64 = 4.0;
 /// Beginning of the note of a row whose value is a lower bound.
 pub(super) const AT_LEAST: &str = "at least";
 
-/// What the measurements took; `None` where it is not known.
+/// What the measurements took, in examples of which gradients were taken; `None` where it is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Costs {
     /// All trials of the search over rates, at all batches.
@@ -175,6 +175,17 @@ fn measured_efficient_batch(batches: &[BatchPoint]) -> Option<f64> {
 }
 
 fn rate_law(batches: &[BatchPoint]) -> Option<RateLaw> {
+    let reached = || {
+        batches
+            .iter()
+            .flat_map(|point| &point.seeds)
+            .filter(|s| s.steps.is_some())
+    };
+    let first = reached().next()?;
+    // Rates that go with different values of another key, such as the momentum, follow no one law.
+    if reached().any(|seed| seed.others != first.others) {
+        return None;
+    }
     let mut samples = Vec::new();
     for point in batches {
         let reached = point.seeds.iter().filter(|seed| seed.steps.is_some());

@@ -22,9 +22,14 @@ use crate::config::{
 use crate::math::noise_scale::Ratio;
 use crate::math::statistics::Interval;
 use crate::study::{
-    Reading, StudyFolder, StudyRecord, TrialRecord, TrialState, role, seconds_by_trial,
+    NOISE_PIECES, Reading, StudyFolder, StudyRecord, TrialRecord, TrialState, rate_limits, role,
+    seconds_by_trial,
 };
 use crate::train::Status;
+
+/// What a moment of the noise probe takes in gradients of its examples: norms, inner products and the
+/// gradients of pieces one each, a product with the Hessian two.
+const GRADIENTS_OF_A_MOMENT: u64 = 3 + 2 * (NOISE_PIECES as u64 + 1);
 
 /// Why a study could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -92,13 +97,15 @@ pub fn critical_batch(folder: &Path) -> Result<CriticalBatch, StudyReadError> {
     // Times serve the column of seconds alone: a damaged table is as good as none.
     let seconds = seconds_by_trial(&place).unwrap_or_default();
     let mut cases = Vec::new();
-    let mut first = None;
+    let mut targets: Vec<TargetConfig> = Vec::new();
     for start in study.trials.chunks(study.seeds.len().max(1)) {
         let Some(start) = start.first() else { continue };
         let Some(target) = start.config.train.target else {
             continue;
         };
-        first.get_or_insert(target);
+        if !targets.contains(&target) {
+            targets.push(target);
+        }
         let point = CriticalBatchConfig::case(&start.point);
         let own = |trial: &&TrialRecord| {
             let same = |(key, value): &(String, Value)| trial.point.get(key) == Some(value);
@@ -126,6 +133,7 @@ pub fn critical_batch(folder: &Path) -> Result<CriticalBatch, StudyReadError> {
             place: &place,
             critical,
             study: &study,
+            base_rate: start.config.learning_rate.base_lr,
             seconds: &seconds,
             done: &done,
         };
@@ -134,7 +142,7 @@ pub fn critical_batch(folder: &Path) -> Result<CriticalBatch, StudyReadError> {
     Ok(CriticalBatch {
         name: study.name.clone(),
         description: study.description.clone(),
-        target: first.map(|target| target_words(&target)),
+        target: targets_in_words(&targets),
         crossing: Some(
             match critical.config.crossing {
                 Crossing::Interpolated => {
@@ -145,6 +153,23 @@ pub fn critical_batch(folder: &Path) -> Result<CriticalBatch, StudyReadError> {
             .to_owned(),
         ),
         cases,
+    })
+}
+
+/// The target; where cases have their own, what those have in common.
+fn targets_in_words(targets: &[TargetConfig]) -> Option<String> {
+    let first = targets.first()?;
+    let alike = |other: &TargetConfig| (other.split, other.metric) == (first.split, first.metric);
+    Some(match targets {
+        [only] => target_words(only),
+        _ if targets.iter().all(alike) => {
+            let words = target_words(first);
+            let words = words
+                .rsplit_once(' ')
+                .map_or(words.as_str(), |(words, _)| words);
+            format!("{words} what each case says")
+        }
+        _ => "what each case says".to_owned(),
     })
 }
 
@@ -173,6 +198,8 @@ struct Context<'a> {
     place: &'a StudyFolder,
     critical: &'a CriticalStudy,
     study: &'a StudyConfig,
+    /// The first rate of the case.
+    base_rate: f64,
     seconds: &'a BTreeMap<String, f64>,
     done: &'a [Done<'a>],
 }
@@ -194,21 +221,60 @@ impl Context<'_> {
             .collect();
         let noise = self.noise()?;
         let branched = self.branched()?;
-        let cost_of = |roles: &[&str]| {
-            let own: Vec<&Done<'_>> = self
-                .done
-                .iter()
-                .filter(|trial| roles.iter().any(|role| trial.is(role)))
-                .collect();
+        let costs = self.costs()?;
+        Ok(case(label, points, noise, branched, &costs, source))
+    }
+
+    /// What each way took. The noise scale and the branches take a good rate at their batch, so the
+    /// search there counts as theirs too; the noise scale at the start takes neither rate nor run.
+    fn costs(&self) -> Result<Costs, StudyReadError> {
+        let of = |wanted: &dyn Fn(&Done<'_>) -> bool| {
+            let own: Vec<&Done<'_>> = self.done.iter().filter(|trial| wanted(trial)).collect();
             self.cost(&own)
         };
-        let costs = Costs {
-            sweep: cost_of(&[role::SEARCH]),
-            noise: cost_of(&[role::NOISE]),
-            noise_start: None,
-            branched: cost_of(&[role::TRUNK, role::BRANCH]),
+        let config = &self.critical.config;
+        let searched = |trial: &Done<'_>, batch: usize| {
+            trial.is(role::SEARCH) && trial.integer("train.global_batch") == Some(batch as u64)
         };
-        Ok(case(label, points, noise, branched, &costs, source))
+        let mut costs = Costs {
+            sweep: of(&|trial| trial.is(role::SEARCH)),
+            ..Costs::default()
+        };
+        if let Some(branched) = &config.branched {
+            let base = branched.base(&config.batches);
+            let branches = of(&|t| t.is(role::TRUNK) || t.is(role::BRANCH));
+            costs.branched = sum(branches, of(&|trial| searched(trial, base)));
+        }
+        if let Some(noise) = &config.noise {
+            let batch = noise.batch.unwrap_or(config.middle());
+            let (mut measured, mut started) = (0, 0);
+            for run in self.done.iter().filter(|trial| trial.is(role::NOISE)) {
+                let folder = self.place.trial(&run.record.id);
+                let rows = read_probes(&folder, run.record.seed)?.unwrap_or_default();
+                let mut moments: Vec<(Option<u64>, u64)> = rows
+                    .iter()
+                    .map(|row| (row.step, row.examples.unwrap_or_default()))
+                    .collect();
+                moments.dedup();
+                measured += moments
+                    .iter()
+                    .map(|m| m.1 * GRADIENTS_OF_A_MOMENT)
+                    .sum::<u64>();
+                started += moments.first().map_or(0, |m| m.1 * GRADIENTS_OF_A_MOMENT);
+            }
+            let run = of(&|trial| trial.is(role::NOISE)).map(|cost| Cost {
+                examples: cost.examples + measured,
+                ..cost
+            });
+            costs.noise_start = run.map(|cost| Cost {
+                examples: started,
+                // Those of the start alone are not known.
+                seconds: None,
+                trials: cost.trials,
+            });
+            costs.noise = sum(run, of(&|trial| searched(trial, batch)));
+        }
+        Ok(costs)
     }
 
     /// Examples, seconds and number of trials. A trial that went on from another's checkpoint took
@@ -288,21 +354,18 @@ impl Context<'_> {
         }
         tried.sort_by(|a, b| a.others.cmp(&b.others).then(a.rate.total_cmp(&b.rate)));
         let steps = |tried: &Tried| tried.steps.unwrap_or(f64::INFINITY);
-        let best = tried
-            .iter()
-            .filter(|tried| tried.steps.is_some())
-            .min_by(|a, b| steps(a).total_cmp(&steps(b)));
-        let beside = |best: &Tried, beyond: fn(f64, f64) -> bool| {
-            let same = |other: &&Tried| other.others == best.others;
-            tried
-                .iter()
-                .filter(same)
-                .any(|other| beyond(other.rate, best.rate))
+        let fewest = tried.iter().map(steps).fold(f64::INFINITY, f64::min);
+        let alike: Vec<&Tried> = tried.iter().filter(|t| t.steps == Some(fewest)).collect();
+        // Of rates that took as many updates, the middle one.
+        let best = alike.get((alike.len().max(1) - 1) / 2).copied();
+        let (low, high) = rate_limits(&self.critical.config, self.base_rate);
+        let at_a_limit = |rate: f64| rate <= low * (1.0 + 1e-9) || rate >= high * (1.0 - 1e-9);
+        let edge = match best {
+            Some(best) => at_a_limit(best.rate),
+            None => false,
         };
-        let edge = best.is_some_and(|best| {
-            !(beside(best, |other, own| other < own) && beside(best, |other, own| other > own))
-        });
-        let longest = tried.iter().map(|tried| tried.made).max().unwrap_or(1);
+        let ran = tried.iter().filter(|tried| tried.end != TriedEnd::Failed);
+        let longest = ran.map(|tried| tried.made).max()?;
         Some(SeedPoint {
             seed,
             steps: best.and_then(|best| best.steps),
@@ -387,6 +450,8 @@ impl Context<'_> {
         let batches = &self.critical.config.batches;
         let smoothing = branched.smoothing(batches);
         let base = branched.base(batches) as u64;
+        let factors = branched.factors(batches);
+        let largest = (factors.last().copied().unwrap_or(1) as u64 * base) as f64;
         // The moments of a seed are shares of its own updates to the target, so they are matched by
         // their place.
         let mut moments: Vec<Vec<(u64, Vec<&Done<'_>>)>> = Vec::new();
@@ -417,9 +482,12 @@ impl Context<'_> {
                 for trial in trials {
                     let batch = trial.integer("branch_batch").unwrap_or(base);
                     let loss = match trial.reading.status {
-                        Status::Completed | Status::Censored => {
-                            smoothed(&self.place.trial(&trial.record.id), *moment, smoothing)?
-                        }
+                        Status::Completed | Status::Censored => smoothed(
+                            &self.place.trial(&trial.record.id),
+                            *moment,
+                            smoothing,
+                            largest,
+                        )?,
                         _ => None,
                     };
                     losses.push((batch, loss));
@@ -453,24 +521,53 @@ impl Context<'_> {
     }
 }
 
-/// The training loss at the end of a branch, averaged over its updates with weights
-/// n exp(-(E - e)/tau): n examples of the update, e examples processed after it, E all of them.
-fn smoothed(folder: &Path, moment: u64, tau: f64) -> Result<Option<f64>, StudyReadError> {
+fn sum(one: Option<Cost>, other: Option<Cost>) -> Option<Cost> {
+    let one = one?;
+    let Some(other) = other else {
+        return Some(one);
+    };
+    Some(Cost {
+        examples: one.examples + other.examples,
+        seconds: one.seconds.zip(other.seconds).map(|(a, b)| a + b),
+        trials: one.trials + other.trials,
+    })
+}
+
+/// The training loss near the end of a branch, averaged over its updates with weights n exp(-(L - e)/tau):
+/// n examples of the update, e those processed before it, where its loss was measured. L is where the last
+/// update of the largest branch begins; later ones of other branches do not count, so that all are
+/// averaged over the same part.
+fn smoothed(
+    folder: &Path,
+    moment: u64,
+    tau: f64,
+    largest: f64,
+) -> Result<Option<f64>, StudyReadError> {
     let rows = read_steps(folder)?.unwrap_or_default();
-    let rows: Vec<(f64, f64)> = rows
-        .iter()
-        .filter(|row| row.step > moment)
-        .map(|row| (row.global_batch.unwrap_or(1) as f64, row.loss))
-        .collect();
-    let (mut sum, mut weights, mut after) = (0.0, 0.0, 0.0);
-    for &(examples, loss) in rows.iter().rev() {
-        let weight = examples * f64::exp(-after / tau);
-        sum += weight * loss;
-        weights += weight;
-        after += examples;
+    let own = rows.iter().filter(|row| row.step > moment);
+    Ok(smoothed_loss(
+        own.map(|row| (row.global_batch.unwrap_or(1) as f64, row.loss)),
+        tau,
+        largest,
+    ))
+}
+
+fn smoothed_loss(updates: impl Iterator<Item = (f64, f64)>, tau: f64, largest: f64) -> Option<f64> {
+    let updates: Vec<(f64, f64)> = updates.collect();
+    let all: f64 = updates.iter().map(|update| update.0).sum();
+    // Branches of one length may end a part of an update apart.
+    let last = (all / largest).floor() * largest - largest;
+    let (mut sum, mut weights, mut before) = (0.0, 0.0, 0.0);
+    for (examples, loss) in updates {
+        if before <= last {
+            let weight = examples * f64::exp(-(last - before) / tau);
+            sum += weight * loss;
+            weights += weight;
+        }
+        before += examples;
     }
     let loss = sum / weights;
-    Ok(loss.is_finite().then_some(loss))
+    loss.is_finite().then_some(loss)
 }
 
 /// The largest batch up to which no branch ends more than `tolerance` above the first, ascending in
@@ -554,6 +651,29 @@ fn summary(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn branches_are_averaged_over_the_same_part_whatever_their_batch() {
+        // A loss that falls in a straight line, seen by branches of 8 and of 64 over 1024 examples.
+        let seen = |batch: usize| {
+            let updates = (0..1024 / batch).map(|i| {
+                let before = (i * batch) as f64;
+                // The mean over the part until the next update, as a fine branch sees it.
+                (batch as f64, 10.0 - before * 1e-3)
+            });
+            smoothed_loss(updates, 128.0, 64.0).unwrap()
+        };
+        assert!(
+            (seen(8) - seen(64)).abs() < 0.04,
+            "{} {}",
+            seen(8),
+            seen(64)
+        );
+        // The last part of the small branch alone does not count.
+        let mut late = (0..128).map(|i| (8.0, if i < 121 { 1.0 } else { 100.0 }));
+        assert_eq!(smoothed_loss(&mut late, 128.0, 64.0), Some(1.0));
+        assert_eq!(smoothed_loss(std::iter::empty(), 128.0, 64.0), None);
+    }
 
     #[test]
     fn the_critical_batch_of_branches_lies_where_the_loss_leaves_the_tolerance() {
