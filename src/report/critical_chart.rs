@@ -211,8 +211,11 @@ impl Plot for Chart {
     ) -> Result<(), DrawError> {
         let mut below = cell;
         if !self.title.is_empty() {
-            let title = fitted(&self.title, CASE, cell.width - 4.0);
-            canvas.text(&title, (cell.left, cell.top + 10.0), CASE, INK, Align::Left)?;
+            // A long name is set smaller before it is cut.
+            let room = cell.width - 4.0;
+            let size = CASE * (room / text_width(&self.title, CASE)).clamp(0.77, 1.0);
+            let title = fitted(&self.title, size, room);
+            canvas.text(&title, (cell.left, cell.top + 10.0), size, INK, Align::Left)?;
             below.top += CASE_ROW;
             below.height -= CASE_ROW;
         }

@@ -96,18 +96,13 @@ pub(super) fn noise(critical: &CriticalBatch) -> Option<Figure<Chart>> {
             colour: MUTED,
             marks: none,
         };
-        let run = format!("batch {}, rate {}", noise.batch, rate(noise.rate));
-        let heading = if cases.len() > 1 {
-            y.label.clone()
-        } else {
-            format!("{}; run of {run}", y.label)
-        };
-        let title = match case.label.as_str() {
-            "" => String::new(),
-            label => format!("{label}: {run}"),
-        };
+        let heading = format!(
+            "noise scale (examples, log); run of batch {}, rate {}",
+            noise.batch,
+            rate(noise.rate)
+        );
         let mut chart = Chart::of(
-            &title,
+            &case.label,
             Panel {
                 lane: Some(lane)
                     .into_iter()

@@ -3,8 +3,8 @@
 //!
 //! A worker reads the parameters, computes a gradient for a random time, and sends it; the server applies
 //! gradients one after another, each of which makes a new version, and the worker reads again. The
-//! staleness of a gradient is the number of versions made between its reading and its application, and
-//! not counting its own. No gradient is computed here: the events say what a training loop is to do, in
+//! staleness of a gradient is the number of versions made between its reading and its application,
+//! its own not counted. No gradient is computed here: the events say what a training loop is to do, in
 //! which order.
 //!
 //! Without barriers P workers that live always have P - 1 gradients under way while another is applied,
