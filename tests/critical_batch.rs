@@ -126,12 +126,16 @@ fn a_killed_study_ends_with_the_bytes_of_an_undisturbed_one_also_where_two_share
     let config = folder.path().join("study.toml");
     let killed = folder.path().join("killed");
     let mut stream = Stream::new(3, "kill", 0);
+    let mut unfinished = 0;
     for _ in 0..12 {
         let mut child = start(&config, &killed, &["--jobs", "2"]);
         std::thread::sleep(Duration::from_millis(30 + stream.below(400)));
         child.kill().unwrap();
         child.wait().unwrap();
+        let found = critical_batch(&killed.join("critical"));
+        unfinished += usize::from(found.is_ok_and(|found| found.unfinished.is_some()));
     }
+    assert!(unfinished > 0);
     finish(start(&config, &killed, &["--jobs", "3"]));
     assert_same(&killed.join("critical"), &expected);
 
@@ -218,6 +222,7 @@ fn every_way_gives_a_number_with_its_cost() {
     let folder = tempfile::tempdir().unwrap();
     let (study, told) = run(folder.path(), STUDY, &[]);
     let found = read(&study);
+    assert_eq!(found.unfinished, None);
     let case = &found.cases[0];
     let fit = case.fit.as_ref().unwrap();
     assert!(fit.intervals.is_some());
@@ -271,6 +276,9 @@ fn a_target_that_no_trial_reaches_is_an_answer_that_says_what_was_reached() {
     assert!(best > 0.0001 && best.is_finite());
     assert!(told.contains("no trial reached the target"), "{told}");
     assert!(study.join("report.html").exists());
+    // The table it left says the same.
+    let again = from_csv(&study.join("steps_to_target.csv")).unwrap();
+    assert!(again.critical_batch.cases[0].fit.is_err());
 }
 
 #[test]
@@ -334,6 +342,25 @@ fn what_does_not_go_with_a_search_is_refused_with_its_place() {
     refused(
         &format!("{text}\n[critical_batch.noise]\nbatch = 9\n"),
         &["critical_batch.noise.batch", "9 is not one of"],
+    );
+    refused(
+        &text.replace("workers = 2", "workers = 3"),
+        &[
+            "critical_batch.batches",
+            "8 is not divisible by the 3 workers",
+        ],
+    );
+    refused(
+        &text.replace("batches = [8, 32, 128, 512]", "batches = [8, 4096]"),
+        &["global_batch", "4096"],
+    );
+    refused(
+        &format!("{text}\n[probes.hessian]\n"),
+        &["`probes`", "[critical_batch.noise]"],
+    );
+    refused(
+        &format!("{text}\n[critical_batch.search]\n\"train.target.value\" = [0.4, 0.5]\n"),
+        &["critical_batch.search", "sets the task"],
     );
     refused(
         &text.replace("[critical_batch]", "[critical_bach]"),

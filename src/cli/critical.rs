@@ -15,6 +15,7 @@ use super::study::{
 use crate::analysis::critical_batch::{self, CriticalBatch};
 use crate::config::{self, StudyConfig};
 use crate::report;
+use crate::store;
 use crate::store::clock::Stopwatch;
 use crate::study::{
     self, BoxError, Event, Observer, Options, Plan, Selection, Session, StudyFolder, TrialRunner,
@@ -47,7 +48,7 @@ pub(super) struct CriticalArgs {
     #[arg(long, value_name = "FILE")]
     from_csv: Option<PathBuf>,
     /// With --from-csv, write report.html and figures/ into this folder.
-    #[arg(long, value_name = "DIR", requires = "from_csv")]
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
     out: Option<PathBuf>,
     /// Set a key of the study file, such as critical_batch.rate_factor=1.5. May be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE", conflicts_with = "from_csv")]
@@ -198,6 +199,11 @@ fn from_csv(path: &Path, out: Option<&Path>) -> Result<ExitCode, RunError> {
     }
     print_answer(&read.critical_batch)?;
     if let Some(out) = out {
+        if store::exists(&out.join("study.json")) {
+            return Err(RunError::Runner(
+                format!("{}: the folder of a study, whose report this would replace\nhint: choose another folder", out.display()).into(),
+            ));
+        }
         let files = report::write_critical(out, &read.critical_batch)
             .map_err(|error| RunError::Runner(error.into()))?;
         writeln!(Out, "report: {}", files.html.display())?;
@@ -218,6 +224,7 @@ fn dry_run(
     folder: &StudyFolder,
     runner: &dyn TrialRunner,
 ) -> Result<ExitCode, RunError> {
+    study::check_critical(study, runner)?;
     let (known, pending) = study::critical_trials(study, folder, runner)?;
     let plan = Plan::new(study.with_trials(known), runner)?;
     let mut budgets: Vec<(usize, u64)> = Vec::new();

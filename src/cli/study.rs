@@ -225,6 +225,9 @@ pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, RunError> {
         counts.done()
     ))?;
     out(format!("  {}", breakdown(&counts)))?;
+    if status.record.complete == Some(false) {
+        out("  more trials may follow from the results of these")?;
+    }
     let mut pending = 0;
     for trial in &status.trials {
         let (id, label) = (&trial.record.id, trial.record.label());

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::error::{Checked, Fault};
+use super::probes::ProbesConfig;
 use super::types::{BatchController, DecayConfig, EpochEnd, Scaling, TrialConfig, WarmupConfig};
 
 /// `[critical_batch]`: measures the critical batch size of every point of the sweep, with
@@ -355,6 +356,19 @@ pub(super) fn table(critical: &CriticalBatchConfig) -> Checked {
     Ok(())
 }
 
+/// Whether the workers divide every batch.
+pub(super) fn divisible(critical: &CriticalBatchConfig, workers: usize) -> Checked {
+    let odd = |batch: &&usize| !(**batch).is_multiple_of(workers.max(1));
+    match critical.batches.iter().find(odd) {
+        None => Ok(()),
+        Some(batch) => Err(Fault::invalid(
+            "critical_batch.batches",
+            format!("{batch} is not divisible by the {workers} workers of `train.workers`"),
+        )
+        .hint("use multiples of the workers, or fewer workers")),
+    }
+}
+
 /// What the table asks of a trial of its study.
 pub(super) fn trial(critical: &CriticalBatchConfig, trial: &TrialConfig) -> Checked {
     let Some(_) = &trial.train.target else {
@@ -364,6 +378,14 @@ pub(super) fn trial(critical: &CriticalBatchConfig, trial: &TrialConfig) -> Chec
         )
         .hint("add `[train.target]` with `split`, `metric` and `value`"));
     };
+    if trial.probes != ProbesConfig::default() {
+        return Err(Fault::invalid(
+            "probes",
+            "every trial of the search would be probed",
+        )
+        .hint("leave `[probes]` out; `[critical_batch.noise]` measures the noise scale over one run"));
+    }
+    divisible(critical, trial.train.workers)?;
     let rate = &trial.learning_rate;
     if rate.scaling != Scaling::None {
         return Err(Fault::invalid(

@@ -264,6 +264,10 @@ fn read_critical_batch(
     let config: CriticalBatchConfig =
         serde_json::from_value(table).map_err(|error| Fault::invalid(KEY, error.to_string()))?;
     critical::table(&config)?;
+    let workers = base.get("train").and_then(|train| train.get("workers"));
+    if let Some(workers) = workers.and_then(Value::as_u64) {
+        critical::divisible(&config, usize::try_from(workers).unwrap_or(usize::MAX))?;
+    }
     let set = |key: &str| {
         let mut value = base.get("train");
         if let Some(last) = key.strip_prefix("train.") {
@@ -296,6 +300,14 @@ fn read_critical_batch(
         .hint("leave it out of the sweep"));
     }
     for key in search.iter().flat_map(|sweep| &sweep.axis.keys) {
+        let task = ["data.", "train.target", "seed", "critical_batch"];
+        if task.iter().any(|start| key.starts_with(start)) {
+            return Err(Fault::invalid(
+                "critical_batch.search",
+                format!("`{key}` sets the task, and the search compares runs of one task"),
+            )
+            .hint("sweep it instead: every point of `[sweep]` is a case of its own"));
+        }
         if searched(key) || swept.contains(&key.as_str()) {
             return Err(Fault::invalid(
                 "critical_batch.search",
@@ -615,6 +627,11 @@ fn apply(
     } = given;
     let root = file_node();
     let node = root.find(&path)?;
+    if path == ["critical_batch", "batches"]
+        && let Value::Object(range) = &value
+    {
+        value = sweep::range_values(range, &Node::Integer, &path)?.into();
+    }
     node.conform(root, &mut value, &mut path.clone(), Stage::Partial)?;
     let key = path.join(".");
 

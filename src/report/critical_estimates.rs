@@ -97,7 +97,7 @@ pub(super) fn noise(critical: &CriticalBatch) -> Option<Figure<Chart>> {
             marks: none,
         };
         let heading = format!(
-            "noise scale (examples, log); run of batch {}, rate {}",
+            "noise scale (examples, log), batch {}, rate {}",
             noise.batch,
             rate(noise.rate)
         );

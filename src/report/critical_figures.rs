@@ -621,6 +621,7 @@ pub(super) mod tests {
 
     pub(in super::super) fn study(cases: Vec<Case>) -> CriticalBatch {
         CriticalBatch {
+            unfinished: None,
             name: "a study".to_owned(),
             description: Some("is 3 < 4 & 5?".to_owned()),
             target: Some("test accuracy of at least 0.9".to_owned()),

@@ -25,6 +25,7 @@ td.long { min-width: 14em; }
 struct Page<'a> {
     name: &'a str,
     description: Option<&'a str>,
+    unfinished: Option<&'a str>,
     style: String,
     asked: Vec<(&'static str, String)>,
     overview: Option<Titled>,
@@ -64,6 +65,7 @@ pub(super) fn render(
     let page = Page {
         name: &critical.name,
         description: critical.description.as_deref(),
+        unfinished: critical.unfinished.as_deref(),
         style: page::style(&format!(
             "{RULES}{}",
             page::dark_rules("figure", &colours(critical), true)

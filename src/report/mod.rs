@@ -59,6 +59,14 @@ pub enum ReportError {
         /// The runs.
         found: usize,
     },
+    /// Too many cases for one report.
+    #[error(
+        "{found} cases are too many for one report, which takes at most {MOST_CASES}\nhint: split the table or the sweep"
+    )]
+    TooManyCases {
+        /// The cases.
+        found: usize,
+    },
     /// The page could not be rendered.
     #[error("the page: {0}")]
     Page(#[from] minijinja::Error),
@@ -66,6 +74,9 @@ pub enum ReportError {
 
 /// Runs in one figure of [`write_schedule`]: as many as have different lines.
 const MOST_PLANS: usize = 28;
+
+/// Cases in one report of critical batch sizes.
+const MOST_CASES: usize = 200;
 
 /// What was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,6 +125,11 @@ pub fn write(dir: &Path, analysis: &GapAnalysis) -> Result<ReportFiles, ReportEr
 /// # Errors
 /// As those of [`write()`].
 pub fn write_critical(dir: &Path, found: &CriticalBatch) -> Result<ReportFiles, ReportError> {
+    if found.cases.len() > MOST_CASES {
+        return Err(ReportError::TooManyCases {
+            found: found.cases.len(),
+        });
+    }
     let folder = dir.join("figures");
     store::create_folder(&folder)?;
     let mut files = Vec::new();

@@ -579,6 +579,38 @@ fn unfold(
     Ok((unfolding.wanted, unfolding.pending))
 }
 
+/// Asks the runner about a trial at every batch of every case, and about what the other measurements
+/// need, before the first one runs.
+///
+/// # Errors
+/// For the first trial that is impossible.
+pub fn check_critical(study: &StudyConfig, runner: &dyn TrialRunner) -> Result<(), StudyError> {
+    let Some(critical) = &study.critical_batch else {
+        return Ok(());
+    };
+    let config = &critical.config;
+    let mut trials = Vec::new();
+    for start in study
+        .trials
+        .chunks(study.seeds.len().max(1))
+        .map(|case| &case[0])
+    {
+        let mut batches = config.batches.clone();
+        if let Some(branched) = &config.branched {
+            let factors = branched.factors(&config.batches);
+            let largest = factors.last().copied().unwrap_or(1);
+            batches.push(largest * branched.base(&config.batches));
+        }
+        for batch in batches {
+            let mut point = CriticalBatchConfig::case(&start.point);
+            point.push(("train.global_batch".to_owned(), batch.into()));
+            let set = [("train.steps".to_owned(), config.budget_steps.into())];
+            trials.push(study.trial(point, &set, &[], start.seed)?);
+        }
+    }
+    Plan::new(study.with_trials(trials), runner).map(drop)
+}
+
 /// Runs a study of the critical batch size to its end: round after round, the trials that follow from
 /// the results of those before. The report is made once no more follow. Several processes may do so in
 /// one folder: each trial is run once, and who has nothing to do waits for the others' results. A
@@ -594,6 +626,7 @@ pub fn execute_critical(
     session: &Session<'_>,
     announce: &dyn Fn(Round<'_>),
 ) -> Result<Execution, StudyError> {
+    check_critical(study, runner)?;
     let mut readings = Readings::new(folder, runner, options.retry_failed);
     let mut updates = BTreeMap::new();
     let mut ran = 0;

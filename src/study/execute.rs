@@ -200,7 +200,13 @@ pub fn execute(
     }
     let note = |text: &str| session.observer.observe(&Event::Note(text));
     let plan_path = folder.file("study.json");
-    let plan_bytes = json(&plan.record(), &plan_path)?;
+    let mut record = plan.record();
+    record.complete = plan
+        .study()
+        .critical_batch
+        .as_ref()
+        .map(|_| !options.growing);
+    let plan_bytes = json(&record, &plan_path)?;
     begin(plan, folder, &plan_bytes, options.growing, &note)?;
 
     let mut queue: Vec<usize> = Vec::new();

@@ -39,7 +39,9 @@ mod status;
 mod tables;
 mod trainer;
 
-pub use critical::{NOISE_PIECES, Round, critical_trials, execute_critical, rate_limits, role};
+pub use critical::{
+    NOISE_PIECES, Round, check_critical, critical_trials, execute_critical, rate_limits, role,
+};
 pub use error::{BoxError, StudyError};
 pub use estimate::{Basis, Estimate, estimate};
 pub use execute::{Counts, Event, Execution, Observer, Options, Session, WORKER_THREAD, execute};

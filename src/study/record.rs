@@ -27,6 +27,9 @@ pub struct StudyRecord {
     pub seeds: Vec<u64>,
     /// Axes of the sweep, the first one slowest.
     pub axes: Vec<AxisRecord>,
+    /// For a study whose trials follow from results, whether none follow any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub complete: Option<bool>,
     /// Trials in plan order.
     pub trials: Vec<TrialRecord>,
 }
@@ -67,6 +70,7 @@ impl StudyRecord {
                     values: axis.values.clone(),
                 })
                 .collect(),
+            complete: None,
             trials: study
                 .trials
                 .iter()

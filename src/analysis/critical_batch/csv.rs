@@ -140,6 +140,7 @@ fn parse(path: &Path, mut bytes: Vec<u8>) -> Result<FromCsv, CsvError> {
     let name = path.file_stem().unwrap_or(path.as_os_str());
     Ok(FromCsv {
         critical_batch: CriticalBatch {
+            unfinished: None,
             name: name.to_string_lossy().into_owned(),
             description: None,
             target: None,
@@ -230,11 +231,15 @@ impl Columns {
                 let seed = cell(self.seed).map(|(index, text)| {
                     integer(text, 0.0).ok_or_else(|| wrong(index, "an integer from 0"))
                 });
-                let rate = cell(self.rate).map(|(index, text)| {
-                    positive(text).ok_or_else(|| wrong(index, "a finite number above 0"))
-                });
                 let reached = cell(self.reached).map(|(index, text)| {
                     truth(text).ok_or_else(|| wrong(index, "true or false, 1 or 0, yes or no"))
+                });
+                let reached = reached.transpose()?.unwrap_or(true);
+                // A search that no rate ended has no best one.
+                let none = |text: &str| text.is_empty() && !reached;
+                let rate = cell(self.rate).filter(|(_, text)| !none(text));
+                let rate = rate.map(|(index, text)| {
+                    positive(text).ok_or_else(|| wrong(index, "a finite number above 0"))
                 });
                 Ok(Row {
                     line,
@@ -244,7 +249,7 @@ impl Columns {
                     seed: seed.transpose()?.unwrap_or(0),
                     steps: positive(text(self.steps))
                         .ok_or_else(|| wrong(self.steps, "a finite number above 0"))?,
-                    reached: reached.transpose()?.unwrap_or(true),
+                    reached,
                     rate: rate.transpose()?,
                 })
             })

@@ -97,6 +97,7 @@ pub fn critical_batch(folder: &Path) -> Result<CriticalBatch, StudyReadError> {
     // Times serve the column of seconds alone: a damaged table is as good as none.
     let seconds = seconds_by_trial(&place).unwrap_or_default();
     let mut cases = Vec::new();
+    let mut finished = 0;
     let mut targets: Vec<TargetConfig> = Vec::new();
     for start in study.trials.chunks(study.seeds.len().max(1)) {
         let Some(start) = start.first() else { continue };
@@ -118,6 +119,7 @@ pub fn critical_batch(folder: &Path) -> Result<CriticalBatch, StudyReadError> {
                 let folder = place.trial(&trial.id);
                 let reading = Reading::of(&folder, &result, &target, critical.config.crossing)
                     .map_err(AnalysisError::from)?;
+                finished += 1;
                 done.push(Done {
                     record: trial,
                     reading,
@@ -139,7 +141,16 @@ pub fn critical_batch(folder: &Path) -> Result<CriticalBatch, StudyReadError> {
         };
         cases.push(context.case(words.join(", "), source.as_deref())?);
     }
+    let left = record.trials.len() - finished;
+    let unfinished = (record.complete != Some(true)).then(|| {
+        let known = record.trials.len();
+        format!(
+            "The study is not done: {left} of the {known} trials known so far have no result, and more may follow \
+             from theirs. These numbers will change."
+        )
+    });
     Ok(CriticalBatch {
+        unfinished,
         name: study.name.clone(),
         description: study.description.clone(),
         target: targets_in_words(&targets),
@@ -480,6 +491,9 @@ impl Context<'_> {
             for (moment, trials) in seeds {
                 let mut losses: Vec<(u64, Option<f64>)> = Vec::new();
                 for trial in trials {
+                    if trial.reading.status == Status::Failed {
+                        continue;
+                    }
                     let batch = trial.integer("branch_batch").unwrap_or(base);
                     let loss = match trial.reading.status {
                         Status::Completed | Status::Censored => smoothed(
@@ -595,7 +609,8 @@ fn largest_within(losses: &[(u64, Option<f64>)], tolerance: f64) -> Option<(f64,
 
 fn interval(ratio: &Ratio) -> Option<Interval> {
     ratio.interval.map(|interval| Interval {
-        low: interval.low(),
+        // A lower end below 0 says that the numerator cannot be told from 0.
+        low: interval.low().max(0.0),
         high: interval.high().unwrap_or(f64::INFINITY),
     })
 }

@@ -15,6 +15,8 @@ pub struct CriticalBatch {
     pub target: Option<String>,
     /// How crossings between two evaluations are placed, in words; `None` for a table.
     pub crossing: Option<String>,
+    /// What is missing of a study that is not done; `None` where nothing is.
+    pub unfinished: Option<String>,
     /// The cases: the points of the sweep; a single one without a label where nothing is swept.
     pub cases: Vec<Case>,
 }

@@ -37,7 +37,7 @@ pub fn words(case: &Case) -> Vec<String> {
 
 /// What a terminal shows: the target, a row for each case, and what to know first about each.
 pub fn headline(study: &CriticalBatch) -> Vec<String> {
-    let mut lines = Vec::new();
+    let mut lines: Vec<String> = study.unfinished.iter().cloned().collect();
     lines.extend(
         study
             .target
@@ -999,6 +999,7 @@ mod tests {
     #[test]
     fn the_headline_is_a_row_for_each_case_and_its_first_caveat() {
         let mut study = CriticalBatch {
+            unfinished: None,
             name: "steps".to_owned(),
             description: None,
             target: Some("validation accuracy of at least 0.97".to_owned()),
