@@ -60,7 +60,8 @@ pub enum Crossing {
 }
 
 /// `[critical_batch.noise]`: the noise scale over one run for each seed, the best of the search at one
-/// batch made again with probes, which leave it as it is.
+/// batch made again with probes. The batch of one worker is then cut into pieces, which rounds
+/// differently.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CriticalNoise {

@@ -249,7 +249,9 @@ fn estimates(case: &Case) -> Option<Titled> {
     columns.push(("note", |r| r.note.clone()));
     let mut note = String::new();
     if costs {
-        note.push_str("Examples are those processed in training by all trials and seeds.");
+        note.push_str(
+            "Examples are those of which gradients were taken, over all trials and seeds; a product with the Hessian counts as two.",
+        );
     }
     if seconds {
         note.push_str(" Seconds differ from run to run and from machine to machine.");

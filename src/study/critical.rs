@@ -38,7 +38,7 @@ pub const NOISE_PIECES: usize = 16;
 /// Pieces of the batch of a run that measures its noise.
 const PIECES: usize = 8;
 
-/// More evaluations than a run has updates: none but those at its start and end.
+/// More updates than a run has: it is evaluated at its start and end alone.
 const NEVER: u64 = 1 << 40;
 
 /// Milliseconds between two looks at the trials that other processes run.

@@ -243,7 +243,8 @@ pub struct EstimateRow {
 /// What an estimate cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
-    /// Examples processed in training, over all trials and seeds.
+    /// Examples of which gradients were taken, over all trials and seeds; a product with the Hessian
+    /// counts as two.
     pub examples: u64,
     /// Seconds of work of all trials, where the times are known. They differ from run to run.
     pub seconds: Option<f64>,
