@@ -94,6 +94,7 @@
 //! | `ndarray` | | the device `"ndarray"`: a second CPU backend |
 //! | `wgpu` | | the device `"wgpu"`: Vulkan, Metal or DirectX |
 //! | `cuda` | | the device `"cuda"` |
+//! | `mpi` | | trials over the ranks of mpirun; needs an MPI library |
 //!
 //! The device `"flex"` (CPU) is always there. Each set of devices rebuilds burn.
 

@@ -844,3 +844,72 @@ fn a_schedule_needs_no_data_where_their_number_is_given() {
     }
     assert!(!place.path("results").exists());
 }
+
+/// The scripts of `batchlab slurm` are sound shell, and say what was asked.
+#[test]
+fn batch_scripts_are_sound() {
+    let folder = tempfile::tempdir().unwrap();
+    let study = folder.path().join("it's a study.toml");
+    fs::write(&study, STUDY).unwrap();
+    for (more, parts) in [
+        (
+            &[
+                "--nodes",
+                "4",
+                "--ranks-per-node",
+                "8",
+                "--cores-per-rank",
+                "2",
+            ][..],
+            &[
+                "#SBATCH --nodes=4",
+                "--ntasks-per-node=8",
+                "mpirun -n 32",
+                "--threads 2",
+            ][..],
+        ),
+        (
+            &[
+                "--distribute",
+                "trials",
+                "--launcher",
+                "srun",
+                "--nodes",
+                "2",
+            ],
+            &["srun --ntasks=2", "--distribute trials"],
+        ),
+        (
+            &[
+                "--distribute",
+                "array",
+                "--nodes",
+                "2",
+                "--time",
+                "2-12:00:00",
+            ],
+            &[
+                "--array=0-3%2",
+                "--index \"$SLURM_ARRAY_TASK_ID\"",
+                "--time=2-12:00:00",
+            ],
+        ),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_batchlab"))
+            .arg("slurm")
+            .arg(&study)
+            .args(more)
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        let script = String::from_utf8(output.stdout).unwrap();
+        for part in parts {
+            assert!(script.contains(part), "{part}\n{script}");
+        }
+        assert!(script.contains(r"it'\''s a study.toml'"), "{script}");
+        let file = folder.path().join("script.sh");
+        fs::write(&file, script).unwrap();
+        let checked = Command::new("bash").arg("-n").arg(&file).status();
+        assert!(checked.unwrap().success());
+    }
+}

@@ -61,6 +61,12 @@ fn every_ready_made_config_is_valid() {
             .extension()
             .is_some_and(|extension| extension == "toml")
         {
+            seen += 1;
+            if path.file_stem().is_some_and(|name| name == "plan") {
+                // Not a study.
+                config::load_plan(&path, &[]).unwrap_or_else(|error| panic!("{error}"));
+                continue;
+            }
             let study = config::load(&path, &[]).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(
                 Some(study.name.as_ref()),
@@ -72,7 +78,6 @@ fn every_ready_made_config_is_valid() {
                 "{} says what it asks",
                 study.name
             );
-            seen += 1;
         }
     }
     assert!(seen >= 4, "{seen}");
@@ -1509,4 +1514,12 @@ fn smiths_start_keeps_the_rate_over_the_batch_or_the_noise_scale() {
         "[batch]\ngrowth = \"workers\"\n[batch.controller.smith]\nepochs = [1]\ninitial_factor = 5",
     );
     assert_eq!((workers.workers(), workers.local_batch()), (20, 16));
+}
+
+#[test]
+fn a_plan_is_not_a_study_and_the_message_says_what_it_is() {
+    let plan = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/plan.toml");
+    let error = config::load(&plan, &[]).unwrap_err().to_string();
+    assert!(error.contains("`cluster`: this is a plan file"), "{error}");
+    assert!(error.contains("batchlab plan"), "{error}");
 }

@@ -64,6 +64,7 @@ fn run_in(
         stop: &stop,
         checkpoint_seconds: 1e9,
         progress: &progress,
+        ranks: None,
     };
     let places = Places {
         folder,

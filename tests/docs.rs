@@ -183,6 +183,9 @@ fn every_study_file_on_the_pages_loads() {
                 "{}: not the burn of Cargo.toml",
                 fence.place
             );
+        } else if fence.text.contains("[cluster]") {
+            let plan = config::parse_plan(&fence.text, &fence.place, &[]);
+            plan.unwrap_or_else(|error| panic!("{}: {error}", fence.place));
         } else {
             study_of(&fence.text, &fence.place);
         }
@@ -330,7 +333,13 @@ fn check_command(place: &str, arguments: &[String], help: &mut Help) {
     for alternative in alternatives {
         let mut command = command.clone();
         *command.last_mut().unwrap() = alternative;
-        let text = help.of(place, &command).to_owned();
+        let mut text = help.of(place, &command).to_owned();
+        // Each kind of probe has flags of its own.
+        let kinds = ["hessian", "sharpness", "noise", "surface"];
+        let kind = arguments.iter().find(|word| kinds.contains(&word.as_str()));
+        if let (["probe"], Some(kind)) = (command.as_slice(), kind) {
+            text += help.of(place, &["probe", "RUN", kind]);
+        }
         for word in arguments.iter().filter(|word| word.starts_with('-')) {
             let flag = word.split('=').next().unwrap();
             assert!(has_flag(&text, flag), "{place}: {command:?} has no {flag}");
@@ -348,6 +357,13 @@ fn check_command(place: &str, arguments: &[String], help: &mut Help) {
             assert!(path.exists(), "{place}: there is no {file}");
         } else {
             path = root().join("configs/quickstart.toml");
+        }
+        if command == ["plan"] {
+            if file.starts_with("configs/") || file.starts_with("experiments/") {
+                let path = root().join(file);
+                config::load_plan(&path, &sets).unwrap_or_else(|error| panic!("{place}: {error}"));
+            }
+            return;
         }
         config::load(&path, &sets).unwrap_or_else(|error| panic!("{place}: {error}"));
     }
@@ -403,10 +419,16 @@ fn every_command_and_flag_on_the_pages_exists() {
 #[test]
 fn every_flag_named_in_the_text_exists() {
     let mut help = Help::new();
-    let commands: [&[&str]; 8] = [
+    let commands: [&[&str]; 14] = [
         &["run"],
         &["status"],
         &["report"],
+        &["critical-batch"],
+        &["probe"],
+        &["noise"],
+        &["collectives"],
+        &["plan"],
+        &["slurm"],
         &["config", "check"],
         &["config", "show"],
         &["data", "list"],

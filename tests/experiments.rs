@@ -14,7 +14,15 @@ use batchlab::study::{
 use batchlab::train::TrialOutcome;
 use serde_json::Value;
 
+/// Those that run a study.
 fn experiments() -> Vec<PathBuf> {
+    let mut all = folders();
+    all.retain(|folder| folder.join("config.toml").exists());
+    assert!(!all.is_empty());
+    all
+}
+
+fn folders() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
     let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
         .unwrap()
@@ -90,6 +98,57 @@ fn critical_batch_sizes_equal(folder: &Path, cases: &serde_json::Map<String, Val
     }
 }
 
+/// A page has its sections, and shows figures that are there.
+fn page_of(folder: &Path) -> String {
+    let what = folder.display();
+    let name = folder.file_name().unwrap().to_str().unwrap();
+    let page = std::fs::read_to_string(folder.join("README.md")).unwrap();
+    let number = name.split('-').next().unwrap();
+    assert!(page.starts_with(&format!("# {number}: ")), "{what}");
+    for heading in ["## Claim", "## What was run", "## Result", "## Verdict"] {
+        assert!(page.contains(heading), "{what}: no \"{heading}\"");
+    }
+    let shown = page
+        .split("](figures/")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next())
+        .filter(|figure| !figure.is_empty());
+    let mut figures = 0;
+    for figure in shown {
+        assert!(
+            folder.join("figures").join(figure).is_file(),
+            "{what}: no {figure}"
+        );
+        figures += 1;
+    }
+    assert!(figures > 0, "{what}: the page shows no figure");
+    page
+}
+
+/// An experiment without a study plans: its files load, and the page says how to run each.
+#[test]
+fn an_experiment_of_plans_is_whole() {
+    let mut plans = 0;
+    for folder in folders() {
+        if folder.join("config.toml").exists() {
+            continue;
+        }
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        let page = page_of(&folder);
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|ending| ending == "toml") {
+                config::load_plan(&path, &[]).unwrap();
+                let file = path.file_name().unwrap().to_str().unwrap();
+                let command = format!("batchlab plan experiments/{name}/{file}");
+                assert!(page.contains(&command), "{name}: no \"{command}\"");
+                plans += 1;
+            }
+        }
+    }
+    assert!(plans > 1);
+}
+
 #[test]
 fn an_experiment_is_whole() {
     for folder in experiments() {
@@ -99,32 +158,13 @@ fn an_experiment_is_whole() {
         assert_eq!(study.name, name);
         assert!(study.description.is_some(), "{what}: no description");
         assert!(study.seeds.len() >= 3, "{what}: {:?}", study.seeds);
-        let page = std::fs::read_to_string(folder.join("README.md")).unwrap();
-        let number = name.split('-').next().unwrap();
-        assert!(page.starts_with(&format!("# {number}: ")), "{what}");
-        for heading in ["## Claim", "## What was run", "## Result", "## Verdict"] {
-            assert!(page.contains(heading), "{what}: no \"{heading}\"");
-        }
+        let page = page_of(&folder);
         let command = match study.critical_batch {
             Some(_) => "critical-batch",
             None => "run",
         };
         let command = format!("batchlab {command} experiments/{name}/config.toml");
         assert!(page.contains(&command), "{what}: no \"{command}\"");
-        let shown = page
-            .split("](figures/")
-            .skip(1)
-            .filter_map(|rest| rest.split(')').next())
-            .filter(|figure| !figure.is_empty());
-        let mut figures = 0;
-        for figure in shown {
-            assert!(
-                folder.join("figures").join(figure).is_file(),
-                "{what}: no {figure}"
-            );
-            figures += 1;
-        }
-        assert!(figures > 0, "{what}: the page shows no figure");
     }
 }
 

@@ -277,7 +277,8 @@ impl Own {
     /// Exact inference statistics in groups of 50.
     fn statistics(&self) -> Vec<LayerStatistics> {
         Pool::with(1, |pool| {
-            population_statistics_at(self.objective(), &self.data, pool, &self.at, 50, 0).unwrap()
+            population_statistics_at(self.objective(), &self.data, (pool, None), &self.at, 50, 0)
+                .unwrap()
         })
     }
 
@@ -511,6 +512,7 @@ fn eigenvalues_are_those_of_dense_matrices_and_of_every_peer() {
                         max_products: 10 * n,
                         max_basis: n,
                         recheck: true,
+                        keep: false,
                     };
                     eigenpairs(&mut point.operator(matrix, None), &search, &mut draw(2)).unwrap()
                 });
@@ -1252,7 +1254,7 @@ fn every_probe() -> ProbesConfig {
 
 #[test]
 fn threads_change_no_bit_of_any_probe() {
-    for lines in [BATCH_NORMALIZED, CNN] {
+    for lines in [TANH, BATCH_NORMALIZED, CNN] {
         let own = Own::new(&lines);
         let statistics = own.statistics();
         let metric = vec![2.0; own.at.len()];
@@ -1282,6 +1284,66 @@ fn threads_change_no_bit_of_any_probe() {
         assert!(one == of(2), "other bits on 2 threads");
         assert!(one == of(3), "other bits on 3 threads");
     }
+}
+
+/// Products in f32 cost seven digits of an eigenvalue at most, and its residual is still that of f64.
+#[test]
+fn products_in_single_precision_give_the_same_pairs_with_true_residuals() {
+    for lines in [TANH, CNN] {
+        let own = Own::new(&lines);
+        let exact = |of, v: &[f64]| {
+            let options = frozen(300, Vec::new());
+            own.subject(1, options, |subject| product(subject, &own.at, of, v))
+        };
+        for (matrix, kind) in MATRICES {
+            let mut bits = Vec::new();
+            for threads in [1, 2] {
+                Pool::with(threads, |pool| {
+                    let options = frozen(300, Vec::new());
+                    let subject = Subject::new(own.objective(), &own.data, pool, options).unwrap();
+                    let subject = subject.with_single_products(&*own.model).unwrap();
+                    let v = normal(6, own.at.len());
+                    let rounded = product(&subject, &own.at, matrix, &v);
+                    let accurate = exact(matrix, &v);
+                    close(kind, &rounded, &accurate, 1e-5);
+                    assert_ne!(rounded, accurate);
+                    let search = EigenSearch {
+                        largest: 2,
+                        smallest: 0,
+                        tolerance: 1e-4,
+                        recheck: false,
+                        ..EigenSearch::default()
+                    };
+                    let mut point = subject.at(&own.at).unwrap();
+                    let mut operator = point.operator(matrix, None);
+                    let found = eigenpairs(&mut operator, &search, &mut draw(7)).unwrap();
+                    assert!(found.converged);
+                    for pair in &found.largest {
+                        let image = exact(matrix, &pair.vector);
+                        let rest = plus(&image, -pair.value, &pair.vector);
+                        near("residual", pair.residual, norm(&rest), 1e-12 * pair.value);
+                        near(
+                            "value",
+                            pair.value,
+                            dot(&image, &pair.vector),
+                            1e-12 * pair.value,
+                        );
+                    }
+                    bits.push((rounded, found.largest));
+                });
+            }
+            assert!(bits[0] == bits[1], "other bits on 2 threads");
+        }
+    }
+    let own = Own::new(&TANH);
+    let options = SubjectOptions {
+        products: Products::Differences,
+        ..frozen(50, Vec::new())
+    };
+    Pool::with(1, |pool| {
+        let subject = Subject::new(own.objective(), &own.data, pool, options).unwrap();
+        assert!(subject.with_single_products(&*own.model).is_err());
+    });
 }
 
 #[test]

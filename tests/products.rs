@@ -377,6 +377,74 @@ fn products_of_every_model_and_normalization_are_exact() {
     }
 }
 
+/// Products that keep what does not depend on the direction are those that do not.
+#[test]
+fn prepared_products_and_gradients_are_those_made_without() {
+    let mut prepared_models = 0;
+    for model in models() {
+        let at: Vec<f64> = model.parameters();
+        let point = model.objective.at(&at).unwrap();
+        let batch = model.batch(&[7]);
+        let mode = StatisticsMode::Inference(&[]);
+        let mode = if model.batch_normalized {
+            StatisticsMode::Batch
+        } else {
+            mode
+        };
+        let Some(prepared) = point.prepare(&batch, mode, 0.3).unwrap() else {
+            continue;
+        };
+        prepared_models += 1;
+        assert!(prepared.bytes() >= 8 * batch.features.len());
+        let single: Vec<f32> = model.parameters();
+        let single = model.objective.at(&single).unwrap();
+        let rounded = single
+            .prepare(&model.batch(&[7]), mode, 0.3)
+            .unwrap()
+            .unwrap();
+        let mut gradient = vec![0.0; at.len()];
+        point
+            .gradient(batch.clone(), mode, 0.3, &mut gradient)
+            .unwrap();
+        let mut sum = vec![1.0; at.len()];
+        prepared.add_gradient(&mut sum).unwrap();
+        let added: Vec<f64> = sum.iter().map(|x| x - 1.0).collect();
+        close(&model.name, &added, &gradient, 1e-13);
+        // The second direction shows that the first has left nothing.
+        for v in [normal(6, at.len()), normal(7, at.len())] {
+            let along = point.along(&v).unwrap();
+            let short: Vec<f32> = v.iter().map(|&x| x as f32).collect();
+            for matrix in [Hessian, GaussNewton] {
+                let expected = of(&*along, matrix, batch.clone(), mode, 0.3, at.len());
+                let mut sum = vec![1.0; at.len()];
+                let mut short_sum = vec![1.0; at.len()];
+                match matrix {
+                    Hessian => {
+                        prepared.add_hessian_product(&v, &mut sum).unwrap();
+                        rounded.add_hessian_product(&short, &mut short_sum).unwrap();
+                    }
+                    GaussNewton => {
+                        prepared.add_gauss_newton_product(&v, &mut sum).unwrap();
+                        rounded
+                            .add_gauss_newton_product(&short, &mut short_sum)
+                            .unwrap();
+                    }
+                }
+                let added: Vec<f64> = sum.iter().map(|x| x - 1.0).collect();
+                close(&model.name, &added, &expected, 1e-13);
+                let added: Vec<f64> = short_sum.iter().map(|&x| f64::from(x) - 1.0).collect();
+                close(&format!("{} in f32", model.name), &added, &expected, 1e-5);
+            }
+        }
+        let error = prepared
+            .add_hessian_product(&[1.0], &mut [0.0])
+            .unwrap_err();
+        assert!(error.to_string().contains("direction: expected"), "{error}");
+    }
+    // Softmax regression and both plain perceptrons.
+    assert_eq!(prepared_models, 3);
+}
+
 /// Where an example has a kink between the two points of a difference, the difference takes in the
 /// jump of its gradient. That is why there are exact products.
 #[test]

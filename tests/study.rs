@@ -190,6 +190,7 @@ impl TrialRunner for Fake {
             .into(),
             target: None,
             statistics_exchange: None,
+            staleness: None,
         })
     }
 

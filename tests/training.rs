@@ -344,7 +344,9 @@ fn weights_of_another_model_are_refused_by_name_and_shape() {
 #[test]
 fn the_noisy_quadratic_goes_through_the_same_loop() {
     let mut config = config(
-        ModelConfig::NoisyQuadratic {},
+        ModelConfig::NoisyQuadratic {
+            preconditioner_power: 0.0,
+        },
         OptimizerConfig::default(),
         0.1,
     );
@@ -437,6 +439,7 @@ fn trial_in(folder: &Path, config: &TrialConfig, data: &Data) -> TrialOutcome {
         stop: &AtomicBool::new(false),
         checkpoint_seconds: 1e9,
         progress: &|_, _, _| {},
+        ranks: None,
     };
     run_trial::<f32>(config, data, model, model, model, places, control).unwrap()
 }

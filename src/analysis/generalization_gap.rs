@@ -13,6 +13,7 @@ use super::answer::Answer;
 use super::course::{PointCourses, read_courses};
 use super::labels::{key_name, plain, rule_labels};
 use super::probes::{self, ProbeAnalysis};
+use super::staleness::{self, StalenessAnalysis};
 use super::tables::{
     self, AnalysisError, SummaryRow, read_evaluations, read_optional, read_steps, read_summary,
 };
@@ -304,6 +305,8 @@ pub struct GapAnalysis {
     pub courses: Vec<PointCourses>,
     /// What probes measured; `None` where no trial has a table of them.
     pub probes: Option<ProbeAnalysis>,
+    /// How late gradients were; `None` where no finished trial has asynchronous updates.
+    pub staleness: Option<StalenessAnalysis>,
     /// Things a reader should know about the tables, such as files that are not there.
     pub notes: Vec<String>,
     /// The answer.
@@ -347,8 +350,8 @@ impl GapAnalysis {
 /// Analyses the results folder `dir` of a study.
 ///
 /// Reads `study.json`, `summary.csv`, `config.toml`, and of each trial `config.toml`,
-/// `evaluations.csv`, `steps.csv`, `batch.csv` and the tables of the probes, those of them that are
-/// there. Trains nothing.
+/// `evaluations.csv`, `steps.csv`, `batch.csv`, the tables of the probes, `result.json` and
+/// `staleness.csv`, those of them that are there. Trains nothing.
 ///
 /// # Errors
 /// If `study.json` or `summary.csv` is missing, or if a file is unreadable or malformed; the
@@ -415,10 +418,12 @@ pub fn generalization_gap(dir: &Path) -> Result<GapAnalysis, AnalysisError> {
         curves,
         courses,
         probes: None,
+        staleness: None,
         notes,
         answer: Answer::default(),
     };
     analysis.probes = probes::of_study(dir, &analysis)?;
+    analysis.staleness = staleness::of_study(dir, &analysis)?;
     analysis.answer = Answer::of(&analysis);
     Ok(analysis)
 }
@@ -614,7 +619,7 @@ fn split_sizes(dir: &Path, trials: &[Trial]) -> Result<BTreeMap<Split, u64>, Ana
     Ok(BTreeMap::new())
 }
 
-type Series = Vec<(u64, f64, f64)>;
+pub(super) type Series = Vec<(u64, f64, f64)>;
 
 /// The curves of one point: the headline metric, and the training loss.
 fn read_curves(
@@ -696,7 +701,7 @@ fn thin(rows: &[tables::StepRow]) -> Series {
 /// Means over seeds after the same number of updates. Where the batch of the runs follows
 /// measurements, seeds are evaluated after different numbers; then the means are over the first
 /// evaluation of each, the second, and so on.
-fn over_seeds(series: &[Series]) -> Vec<CurvePoint> {
+pub(super) fn over_seeds(series: &[Series]) -> Vec<CurvePoint> {
     let mut by_step: BTreeMap<u64, Series> = BTreeMap::new();
     for value in series.iter().flatten() {
         by_step.entry(value.0).or_default().push(*value);

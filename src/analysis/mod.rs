@@ -2,6 +2,9 @@
 //! again from the tables alone.
 
 mod answer;
+pub mod collectives;
+pub mod collectives_measured;
+pub mod collectives_text;
 mod course;
 pub mod critical_batch;
 mod generalization_gap;
@@ -9,9 +12,11 @@ mod headline;
 mod labels;
 mod noise_course;
 pub mod numbers;
+pub mod plan;
 mod probe_tables;
 mod probes;
 mod rules_at_batch;
+mod staleness;
 pub mod tables;
 
 pub use answer::{Answer, BestPoint, Comparison, RuleAnswer, Verdict};
@@ -29,9 +34,15 @@ pub use probes::{
     probes_of_run,
 };
 pub use rules_at_batch::{RuleRow, RulesAtBatch};
+pub use staleness::{
+    Clock, ClockStaleness, MeansOfReplicas, PointStaleness, StalenessAnalysis, TimeCurve,
+    TimePoint, geometric,
+};
 pub use tables::AnalysisError;
 
 pub(crate) use answer::outcome_words;
 pub(crate) use course::{extent, varies};
 pub(crate) use generalization_gap::{rule_title, split_name};
 pub(crate) use labels::value_label;
+#[cfg(test)]
+pub(crate) use staleness::tests::study as late_study;

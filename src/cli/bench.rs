@@ -6,6 +6,8 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use super::ranks::Started;
+use crate::collective::{Ranks, broadcast_bytes};
 use crate::config::{Split, TrialConfig};
 use crate::data;
 use crate::model::Registry;
@@ -35,10 +37,22 @@ pub(super) struct BenchArgs {
     /// Largest piece of a shard; default: the model's own.
     #[arg(long)]
     micro_batch: Option<usize>,
+    /// `ordered` or `native`, under mpirun.
+    #[arg(long, default_value = "ordered")]
+    reduction: String,
+    /// Late gradients: updates of delay.
+    #[arg(long)]
+    delay: Option<u64>,
     /// Seconds to measure.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
 }
+
+/// Steps before those that are measured.
+const WARM: u32 = 5;
+
+/// Seconds that a rank may wait for another.
+const RANK_TIMEOUT: f64 = 120.0;
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum BenchModel {
@@ -64,6 +78,8 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), BoxError> {
             "workers": args.workers,
             "global_batch": args.batch,
             "micro_batch": args.micro_batch,
+            "reduction": args.reduction,
+            "update": args.delay.map_or_else(|| json!("synchronous"), |delay| json!({"stale": {"delay": delay}})),
             "steps": 1_000_000_000u64,
         },
         "learning_rate": {"base_lr": 0.01},
@@ -72,14 +88,28 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), BoxError> {
     data.shape = vec![1, 28, 28];
     let objective = Registry::new().build(&config, &data)?;
     let objective: &dyn Objective<f32> = &*objective;
+    let started = Started::new(RANK_TIMEOUT)?;
+    let ranks = started.several();
     let times = Pool::with(args.threads, |pool| -> Result<Vec<f64>, TrainError> {
         let mut session = Session::new(&config, &data, objective, pool)?;
-        for _ in 0..5 {
+        if let Some(ranks) = ranks {
+            session = session.with_ranks(ranks)?;
+        }
+        let warm = Stopwatch::start();
+        for _ in 0..WARM {
             session.step()?;
         }
-        let total = Stopwatch::start();
+        // All ranks make as many steps: those that the first has time for.
+        let mut steps = (args.seconds * f64::from(WARM) / warm.seconds())
+            .ceil()
+            .max(5.0) as u64;
+        if let Some(ranks) = ranks {
+            let own = steps.to_le_bytes();
+            let told = broadcast_bytes(ranks, (ranks.rank() == 0).then_some(&own[..]))?;
+            steps = told.try_into().map_or(steps, u64::from_le_bytes);
+        }
         let mut times = Vec::new();
-        while total.seconds() < args.seconds || times.len() < 5 {
+        for _ in 0..steps {
             let step = Stopwatch::start();
             session.step()?;
             times.push(step.seconds() * 1e6);
@@ -87,6 +117,9 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), BoxError> {
         session.evaluate(Split::Train, &[])?;
         Ok(times)
     })?;
+    if ranks.is_some_and(|ranks| ranks.rank() > 0) {
+        return Ok(());
+    }
     let mut sorted = times.clone();
     sorted.sort_by(f64::total_cmp);
     let report = json!({
@@ -95,6 +128,8 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), BoxError> {
         "steps": times.len(),
         "threads": args.threads,
         "batch": args.batch,
+        "ranks": ranks.map_or(1, Ranks::size),
+        "parameters": objective.layout().len(),
     });
     writeln!(super::Out, "{report}")?;
     Ok(())

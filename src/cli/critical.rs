@@ -5,12 +5,13 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Out;
+use super::ranks::{self, Part, RanksArgs};
 use super::study::{
     INTERRUPTED, MakeReport, Progress, RunError, count, duration, err, hide_panics_of_trials,
-    listen, trials,
+    trials,
 };
 use crate::analysis::critical_batch::{self, CriticalBatch};
 use crate::config::{self, StudyConfig};
@@ -18,7 +19,8 @@ use crate::report;
 use crate::store;
 use crate::store::clock::Stopwatch;
 use crate::study::{
-    self, BoxError, Event, Observer, Options, Plan, Selection, Session, StudyFolder, TrialRunner,
+    self, BoxError, Event, Observer, Options, Plan, Selection, Session, StudyFolder, Trainer,
+    TrialRunner,
 };
 
 /// Trials of the next round that `--dry-run` names.
@@ -80,21 +82,42 @@ pub(super) struct CriticalArgs {
     /// Show no progress: only the answer, failed trials, and errors.
     #[arg(long, short)]
     quiet: bool,
+    #[command(flatten)]
+    ranks: RanksArgs,
 }
 
 /// `batchlab critical-batch`
 ///
 /// # Errors
 /// [`RunError`], to be printed as `error: {error}`, with its exit status.
-pub(super) fn run<R: TrialRunner>(
+pub(super) fn run(
     args: &CriticalArgs,
-    make_runner: impl FnOnce(&StudyConfig) -> Result<R, BoxError>,
+    trainer: Trainer<'_>,
     make_report: MakeReport<'_>,
 ) -> Result<ExitCode, RunError> {
     if let Some(path) = &args.from_csv {
         return from_csv(path, args.out.as_deref());
     }
     let path = args.config.as_deref().unwrap_or(Path::new(""));
+    let body =
+        |runner: &dyn TrialRunner, part: Part| run_study(args, path, runner, &part, make_report);
+    ranks::run(
+        &args.ranks,
+        (path, &args.overrides),
+        args.threads,
+        trainer,
+        &body,
+    )
+}
+
+/// Runs the study, as `part` of the ranks of mpirun.
+fn run_study(
+    args: &CriticalArgs,
+    path: &Path,
+    runner: &dyn TrialRunner,
+    part: &Part,
+    make_report: MakeReport<'_>,
+) -> Result<ExitCode, RunError> {
     let study = config::load(path, &args.overrides)?;
     if study.critical_batch.is_none() {
         return Err(RunError::Runner(
@@ -107,33 +130,37 @@ pub(super) fn run<R: TrialRunner>(
         ));
     }
     let folder = StudyFolder::new(&args.results, &study.name)?;
-    let runner = make_runner(&study).map_err(RunError::Runner)?;
     let options = Options {
-        jobs: args.jobs.map(usize::from),
+        jobs: part.jobs.or(args.jobs.map(usize::from)),
         threads: args.threads.map(usize::from),
         selection: args.shard.unwrap_or_default(),
-        retry_failed: args.retry_failed,
+        retry_failed: args.retry_failed && part.retries,
+        processes: part.processes,
         command: std::env::args_os()
             .map(|word| word.to_string_lossy().into_owned())
             .collect(),
         ..Options::default()
     };
     if args.dry_run {
-        return dry_run(&study, &folder, &runner);
+        return if part.silent {
+            Ok(ExitCode::SUCCESS)
+        } else {
+            dry_run(&study, &folder, runner)
+        };
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    listen(&stop)?;
+    let quiet = args.quiet || part.silent;
+    let stop = &*part.stop;
     hide_panics_of_trials();
     let watch = Stopwatch::start();
     let observer = Rounds {
         round: Mutex::default(),
-        quiet: args.quiet,
-        stop: &stop,
+        quiet,
+        stop,
     };
     let rounds = RefCell::new(0_usize);
     let announce = |round: study::Round<'_>| {
         *rounds.borrow_mut() += 1;
-        if !args.quiet {
+        if !quiet {
             let known = round.plan.trials().len();
             err(format!(
                 "{}: round {}: {} to run, of {known} so far",
@@ -146,13 +173,15 @@ pub(super) fn run<R: TrialRunner>(
     };
     let session = Session {
         observer: &observer,
-        stop: &stop,
+        stop,
         report: make_report,
     };
-    let execution =
-        study::execute_critical(&study, &folder, &runner, &options, &session, &announce);
+    let execution = study::execute_critical(&study, &folder, runner, &options, &session, &announce);
     observer.end();
     let execution = execution?;
+    if part.silent {
+        return Ok(ExitCode::SUCCESS);
+    }
     if execution.interrupted {
         err("stopped; the same command goes on from here");
         return Ok(ExitCode::from(INTERRUPTED));

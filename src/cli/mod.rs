@@ -7,12 +7,16 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod collectives;
 mod config;
 mod critical;
 mod data;
 mod noise;
+mod plan;
 mod probe;
+mod ranks;
 mod schedule;
+mod slurm;
 mod study;
 
 use std::fmt::Display;
@@ -50,6 +54,9 @@ enum Command {
     Data(data::DataCommand),
     Probe(probe::ProbeArgs),
     Noise(noise::NoiseArgs),
+    Slurm(slurm::SlurmArgs),
+    Plan(plan::PlanArgs),
+    Collectives(Box<collectives::CollectivesArgs>),
     #[command(hide = true)]
     BenchStep(bench::BenchArgs),
 }
@@ -86,14 +93,12 @@ pub fn main_with(registry: &Registry) -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => {
             let dir = env::data_dir().unwrap_or_else(|| PathBuf::from("data"));
-            let trainer = |_: &_| Ok(Trainer::new(registry, dir));
-            study::run(&args, trainer, &write_report)
+            study::run_on_ranks(&args, Trainer::new(registry, dir), &write_report)
                 .unwrap_or_else(|error| fail(&error, error.exit_code()))
         }
         Command::CriticalBatch(args) => {
             let dir = env::data_dir().unwrap_or_else(|| PathBuf::from("data"));
-            let trainer = |_: &_| Ok(Trainer::new(registry, dir));
-            critical::run(&args, trainer, &critical::write_report)
+            critical::run(&args, Trainer::new(registry, dir), &critical::write_report)
                 .unwrap_or_else(|error| fail(&error, error.exit_code()))
         }
         Command::Status(args) => {
@@ -109,6 +114,13 @@ pub fn main_with(registry: &Registry) -> ExitCode {
             probe::run(&args, registry).unwrap_or_else(|error| fail(&error, ExitCode::FAILURE))
         }
         Command::Noise(args) => done(noise::run(&args, &mut Out)),
+        Command::Collectives(args) => {
+            collectives::run(&args).unwrap_or_else(|error| fail(&error, ExitCode::FAILURE))
+        }
+        Command::Plan(args) => {
+            plan::run(&args, registry).unwrap_or_else(|error| fail(&error, ExitCode::FAILURE))
+        }
+        Command::Slurm(args) => done(slurm::run(&args, &mut Out)),
         Command::BenchStep(args) => done(bench::run(&args)),
     }
 }

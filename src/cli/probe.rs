@@ -136,6 +136,12 @@ enum Trace {
     Krylov,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ProductPrecision {
+    F32,
+    F64,
+}
+
 #[derive(Debug, Args)]
 struct HessianArgs {
     /// Largest eigenvalues.
@@ -159,6 +165,9 @@ struct HessianArgs {
     /// How the trace is estimated.
     #[arg(long, value_enum, default_value = "krylov")]
     trace: Trace,
+    /// Type in which products are made. Sums, vectors and the residuals of eigenvalues are f64 in any case.
+    #[arg(long, value_enum, default_value = "f64")]
+    precision: ProductPrecision,
     /// Trace and largest eigenvalue of the diagonal blocks too.
     #[arg(long, value_enum, default_value = "none")]
     blocks: Blocks,
@@ -454,6 +463,10 @@ impl Kind {
             Self::Surface(_) => "surface",
         }
     }
+
+    fn has_single_products(&self) -> bool {
+        matches!(self, Self::Hessian(own) if own.precision == ProductPrecision::F32)
+    }
 }
 
 /// `[probes]` as the command line gives it.
@@ -544,6 +557,8 @@ struct Found {
     place: Place,
     seconds: Vec<(&'static str, f64)>,
     exact: bool,
+    /// Of the products.
+    precision: &'static str,
     ids: Vec<u64>,
     loss: f64,
 }
@@ -574,7 +589,8 @@ impl Opened<'_> {
         let group = statistics_group(self.config, self.config.global_batch());
         let seed = self.config.data.split_seed;
         let model: &dyn Objective<f64> = self.model;
-        let found = population_statistics_at(model, self.data, pool, parameters, group, seed);
+        let found =
+            population_statistics_at(model, self.data, (pool, None), parameters, group, seed);
         Ok(found?)
     }
 
@@ -597,6 +613,9 @@ impl Opened<'_> {
             let (parameters, statistics) =
                 self.weights(&self.trial.weights, &self.weights, pool)?;
             let mut subject = self.subject(statistics, pool, stop)?;
+            if args.kind.has_single_products() {
+                subject = subject.with_single_products(self.model)?;
+            }
             let probed = Probed {
                 parameters: &parameters,
                 metric: None,
@@ -630,6 +649,11 @@ impl Opened<'_> {
                 },
                 seconds,
                 exact: subject.has_exact_products(),
+                precision: if args.kind.has_single_products() {
+                    "f32"
+                } else {
+                    "f64"
+                },
                 ids: subject.ids().to_vec(),
                 loss: losses.iter().sum::<f64>() / losses.len() as f64,
             })
@@ -661,7 +685,7 @@ impl Opened<'_> {
             let order = rng::permutation(examples.len(), seed, "curvature", 0);
             let ids = order.iter().take(count).map(|&i| u64::from(i)).collect();
             let point = Arc::clone(&point);
-            let scores = scores_at(point, self.data, pool, examples, ids, &statistics)?;
+            let scores = scores_at(point, self.data, (pool, None), examples, ids, &statistics)?;
             found.push((split, scores));
         }
         Ok(found)
@@ -938,6 +962,7 @@ impl Found {
             "ids": self.ids,
             "loss": self.loss,
             "exact_products": self.exact,
+            "precision": self.precision,
             "seconds": seconds,
             "rows": rows,
         })
@@ -945,10 +970,10 @@ impl Found {
 
     /// The summary for the terminal.
     fn print(&self, trial: &FinishedTrial) -> io::Result<()> {
-        let products = if self.exact {
-            "exact"
-        } else {
-            "by differences"
+        let products = match (self.exact, self.precision) {
+            (true, "f32") => "exact, in f32",
+            (true, _) => "exact",
+            (false, _) => "by differences",
         };
         writeln!(
             Out,

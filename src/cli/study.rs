@@ -15,12 +15,13 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::Out;
-use crate::config::{self, ConfigError, Split, StudyConfig, TrialConfig, TrialSpec};
+use super::ranks::{self, Part, RanksArgs};
+use crate::config::{self, ConfigError, Split, TrialConfig, TrialSpec};
 use crate::store;
 use crate::store::clock::Stopwatch;
 use crate::study::{
     self, Basis, BoxError, Counts, Event, Execution, Observer, Options, Plan, Selection, Session,
-    StudyError, StudyFolder, TrialProgress, TrialRunner, TrialState, label,
+    StudyError, StudyFolder, Trainer, TrialProgress, TrialRunner, TrialState, label,
 };
 use crate::train::{Status, TrialOutcome};
 
@@ -77,6 +78,8 @@ pub(super) struct RunArgs {
     /// Show no progress: only the headline of the report, failed trials, and errors.
     #[arg(long, short)]
     pub quiet: bool,
+    #[command(flatten)]
+    pub ranks: RanksArgs,
 }
 
 /// A number of threads. More than the cores gain nothing; far more would hold up the machine.
@@ -127,16 +130,31 @@ impl RunError {
 /// Makes the report of a finished study in its folder, and returns the lines to show for it.
 pub(super) type MakeReport<'a> = &'a (dyn Fn(&Path) -> Result<Vec<String>, BoxError> + Sync);
 
-/// `batchlab run`: runs a study, or shows what it would run.
-///
-/// `make_runner` gets the study before anything is written. `report` is called under the study's
-/// lock, once all trials of the plan have a result.
+/// `batchlab run`, on one process or on the ranks of mpirun.
 ///
 /// # Errors
 /// [`RunError`], to be printed as `error: {error}`, with its exit status.
-pub(super) fn run<R: TrialRunner>(
+pub(super) fn run_on_ranks(
     args: &RunArgs,
-    make_runner: impl FnOnce(&StudyConfig) -> Result<R, BoxError>,
+    trainer: Trainer<'_>,
+    report: MakeReport<'_>,
+) -> Result<ExitCode, RunError> {
+    let body = |runner: &dyn TrialRunner, part: Part| run(args, runner, &part, report);
+    let study = (args.config.as_path(), args.overrides.as_slice());
+    ranks::run(&args.ranks, study, args.threads, trainer, &body)
+}
+
+/// `batchlab run`: runs a study, or shows what it would run.
+///
+/// `part` is what this process is among the ranks of mpirun. `report` is called under the study's lock,
+/// once all trials of the plan have a result.
+///
+/// # Errors
+/// [`RunError`], to be printed as `error: {error}`, with its exit status.
+pub(super) fn run(
+    args: &RunArgs,
+    runner: &dyn TrialRunner,
+    part: &Part,
     report: MakeReport<'_>,
 ) -> Result<ExitCode, RunError> {
     let study = config::load(&args.config, &args.overrides)?;
@@ -151,41 +169,44 @@ pub(super) fn run<R: TrialRunner>(
         ));
     }
     let folder = StudyFolder::new(&args.results, &study.name)?;
-    let runner = make_runner(&study).map_err(RunError::Runner)?;
-    let plan = Plan::new(study, &runner)?;
+    let plan = Plan::new(study, runner)?;
     let selection = match (args.shard, args.index) {
         (Some(shard), _) => shard,
         (None, Some(index)) => Selection::Index(index),
         (None, None) => Selection::All,
     };
     let options = Options {
-        jobs: args.jobs.map(usize::from),
+        jobs: part.jobs.or(args.jobs.map(usize::from)),
         threads: args.threads.map(usize::from),
         selection,
-        retry_failed: args.retry_failed,
+        retry_failed: args.retry_failed && part.retries,
+        processes: part.processes,
         command: std::env::args_os()
             .map(|word| word.to_string_lossy().into_owned())
             .collect(),
         ..Options::default()
     };
     if args.dry_run {
-        dry_run(&plan, &folder, &runner, &options)?;
+        if !part.silent {
+            dry_run(&plan, &folder, runner, &options)?;
+        }
         return Ok(ExitCode::SUCCESS);
     }
 
-    let stop = Arc::new(AtomicBool::new(false));
-    listen(&stop)?;
+    let stop = &*part.stop;
     hide_panics_of_trials();
-    let progress = Progress::new(plan.clone(), args.quiet, &stop);
+    let progress = Progress::new(plan.clone(), args.quiet || part.silent, stop);
     let session = Session {
         observer: &progress,
-        stop: &stop,
+        stop,
         report,
     };
-    let execution = study::execute(&plan, &folder, &runner, &options, &session);
+    let execution = study::execute(&plan, &folder, runner, &options, &session);
     progress.clear();
     let execution = execution?;
-    conclude(&plan, &folder, &runner, &options, &execution, &progress)?;
+    if !part.silent {
+        conclude(&plan, &folder, runner, &options, &execution, &progress)?;
+    }
     Ok(if execution.interrupted {
         ExitCode::from(INTERRUPTED)
     } else if execution.selection.failed > 0 {

@@ -244,10 +244,10 @@ pub enum RunError {
 /// A rank that is no longer there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("no more messages can come")]
-struct Gone;
+pub(super) struct Gone;
 
 /// Mail between threads. Sends never wait.
-struct Mail {
+pub(super) struct Mail {
     rank: usize,
     others: Vec<Sender<(usize, Vec<f64>)>>,
     inbox: Receiver<(usize, Vec<f64>)>,
@@ -317,7 +317,7 @@ pub fn run_on_threads(
 }
 
 /// One thread for each of `parts`, with mail between them. A thread that returns `None` is lost.
-fn on_threads<P: Send, R: Send>(
+pub(super) fn on_threads<P: Send, R: Send>(
     parts: Vec<P>,
     body: impl Fn(usize, P, &mut Mail) -> Option<R> + Sync,
 ) -> Result<Vec<R>, RunError> {

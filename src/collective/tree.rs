@@ -2,8 +2,11 @@
 //! of leaves alone, never on which thread finishes first.
 
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
+use std::ops::{AddAssign, Range};
 use std::sync::{Mutex, PoisonError};
+
+/// A node of the tree: its level, and its index on it.
+pub(super) type Node = (u32, usize);
 
 /// Sums vectors over a fixed binary tree.
 ///
@@ -15,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 pub struct OrderedTree<F> {
     leaves: usize,
     length: usize,
-    waiting: Mutex<BTreeMap<(u32, usize), Vec<F>>>,
+    waiting: Mutex<BTreeMap<Node, Vec<F>>>,
     spare: Mutex<Vec<Vec<F>>>,
 }
 
@@ -52,6 +55,24 @@ impl<F: Copy + Default + AddAssign> OrderedTree<F> {
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner)
             .extend(left_over.into_values());
+    }
+
+    /// Leaves of the sum that was started last.
+    pub fn leaves(&self) -> usize {
+        self.leaves
+    }
+
+    /// Elements of each vector.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// The nodes that wait for a sibling, by level, then by index; they are gone from the tree. When
+    /// some leaves are in and others will never be, because another rank has them, these are
+    /// [`remaining`].
+    pub(super) fn take_waiting(&self) -> Vec<(Node, Vec<F>)> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *waiting).into_iter().collect()
     }
 
     /// A vector to fill; its content is arbitrary.
@@ -111,6 +132,64 @@ impl<F: Copy + Default + AddAssign> OrderedTree<F> {
             left: buffer,
             right: None,
         })
+    }
+}
+
+/// The nodes of a tree of so many leaves that the leaves `own` sum up to, and that need a leaf of
+/// others to be added to: by level, then by index. At most two on a level; none where all leaves are
+/// own.
+pub(super) fn remaining(leaves: usize, own: Range<usize>) -> Vec<Node> {
+    let (mut first, mut end) = (own.start, own.end);
+    let mut nodes = leaves;
+    let mut level = 0;
+    let mut found = Vec::new();
+    while nodes > 1 && first < end {
+        if first % 2 == 1 {
+            found.push((level, first));
+            first += 1;
+        }
+        if first < end && end % 2 == 1 && end < nodes {
+            end -= 1;
+            found.push((level, end));
+        }
+        first /= 2;
+        end = end.div_ceil(2);
+        nodes = nodes.div_ceil(2);
+        level += 1;
+    }
+    found
+}
+
+/// Adds nodes that together hold every leaf of a tree once, as the tree does, and returns where the
+/// sum is; `None` without nodes.
+pub(super) fn add_up<'a, F: Copy + AddAssign>(
+    nodes: impl Iterator<Item = (Node, &'a mut [F])>,
+) -> Option<&'a mut [F]> {
+    let mut waiting: BTreeMap<Node, &'a mut [F]> = nodes.collect();
+    // The first node of the lowest level is a left one, so what follows it on that level, if
+    // anything does, is its sibling.
+    while let Some(((level, index), left)) = waiting.pop_first() {
+        if waiting.is_empty() {
+            return Some(left);
+        }
+        if let Some(right) = waiting.remove(&(level, index + 1)) {
+            for (l, r) in left.iter_mut().zip(right) {
+                *l += *r;
+            }
+        }
+        waiting.insert((level + 1, index / 2), left);
+    }
+    None
+}
+
+#[cfg(test)]
+impl<F> OrderedTree<F> {
+    /// Vectors kept for reuse.
+    pub(super) fn spare_buffers(&self) -> usize {
+        self.spare
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
     }
 }
 

@@ -9,6 +9,7 @@ use super::types::{
     MomentumSchedule, Normalization, OptimizerConfig, Precision, Role, Scaling, Split,
     StatisticsGroup, TargetConfig, TrainConfig, TrialConfig, WarmupConfig, WarmupShape,
 };
+use super::update;
 
 /// Largest width, number of channels or number of classes: far above any network, and small
 /// enough that products of a few cannot overflow.
@@ -31,6 +32,7 @@ pub(crate) fn trial(config: &TrialConfig) -> Checked {
     batch_control(config)?;
     learning_rate(config)?;
     probes::check(config)?;
+    update::check(config)?;
     statistics(config)
 }
 
@@ -344,7 +346,7 @@ fn synthetic(
 
 fn model(config: &TrialConfig) -> Checked {
     let quadratic_data = matches!(config.data.source, DataSource::NoisyQuadratic { .. });
-    let quadratic_model = matches!(config.model, ModelConfig::NoisyQuadratic {});
+    let quadratic_model = matches!(config.model, ModelConfig::NoisyQuadratic { .. });
     if quadratic_data != quadratic_model {
         let (key, message) = if quadratic_model {
             (
@@ -363,7 +365,13 @@ fn model(config: &TrialConfig) -> Checked {
         ));
     }
     match &config.model {
-        ModelConfig::SoftmaxRegression {} | ModelConfig::NoisyQuadratic {} => Ok(()),
+        ModelConfig::SoftmaxRegression {} => Ok(()),
+        ModelConfig::NoisyQuadratic {
+            preconditioner_power,
+        } => unit_interval(
+            "model.noisy-quadratic.preconditioner_power",
+            *preconditioner_power,
+        ),
         ModelConfig::Mlp {
             widths: list,
             normalization,
@@ -1179,7 +1187,9 @@ fn controller(config: &TrialConfig) -> Checked {
             }
             positive(&key("tolerance"), *tolerance)?;
             on_flex(config, kind)?;
-            if matches!(config.model, ModelConfig::NoisyQuadratic {}) && *adversarial_share > 0.0 {
+            if matches!(config.model, ModelConfig::NoisyQuadratic { .. })
+                && *adversarial_share > 0.0
+            {
                 return Err(Fault::invalid(
                     &key("adversarial_share"),
                     "the noisy quadratic has no features to move",

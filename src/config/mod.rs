@@ -50,6 +50,7 @@ mod critical;
 pub mod env;
 mod error;
 mod node;
+mod plan;
 mod probes;
 mod schema;
 mod source;
@@ -58,11 +59,17 @@ pub(crate) mod suggest;
 mod sweep;
 mod trial;
 pub mod types;
+mod update;
 
 pub use canonical::value_text;
 pub use check::MAX_THREADS;
 pub use critical::{BranchScaling, Branched, CriticalBatchConfig, CriticalNoise, Crossing};
 pub use error::{ConfigError, Problem};
+pub use plan::{
+    AlgorithmChoice, CheckConfig, ClusterConfig, CollectivesConfig, CostConfig, DeviceConfig,
+    JitterConfig, LinkConfig, LinkPreset, MeasuredConfig, PlanConfig, PlanFile, PlanFileError,
+    PlannedModel, SearchConfig, StepsConfig, StrategyChoice, WireModel, load_plan, parse_plan,
+};
 pub use probes::{
     AdversarialProbe, BlockKind, DensityProbe, HessianProbe, NoiseProbe, ProbeStatistics,
     ProbesConfig, Products, SharpnessProbe, TraceMethod,
@@ -72,3 +79,4 @@ pub use study::{Axis, CriticalStudy, MAX_TRIALS, StudyConfig, TrialSpec, load, p
 pub(crate) use suggest::nearest;
 pub(crate) use trial::short;
 pub use types::*;
+pub use update::{GradientTimes, Pipelining, Reduction, Update};

@@ -453,7 +453,7 @@ pub(super) fn check(config: &TrialConfig) -> Checked {
     if let Some(probe) = &probes.gauss_newton {
         eigenvalues("gauss_newton", probe)?;
     }
-    if probes.gauss_newton.is_some() && matches!(config.model, ModelConfig::NoisyQuadratic {}) {
+    if probes.gauss_newton.is_some() && matches!(config.model, ModelConfig::NoisyQuadratic { .. }) {
         return Err(Fault::invalid(
             "probes.gauss_newton",
             "the noisy quadratic has no outputs that a Gauss-Newton matrix is made of",
@@ -492,7 +492,7 @@ pub(super) fn check(config: &TrialConfig) -> Checked {
             probe.examples.unwrap_or(1),
             1,
         )?;
-        if matches!(config.model, ModelConfig::NoisyQuadratic {}) {
+        if matches!(config.model, ModelConfig::NoisyQuadratic { .. }) {
             return Err(Fault::invalid(
                 "probes.adversarial",
                 "the noisy quadratic has no features to attack",

@@ -1,13 +1,44 @@
 //! TOML text and `--set` arguments as values, with the origin of every key.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::ops::Range;
+use std::path::Path;
 
 use serde_json::{Map, Number, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{Checked, ConfigError, Fault, Origin, Problem, dotted};
+
+/// Why a file has no text to read.
+#[derive(Debug)]
+pub(crate) enum Unread {
+    /// The system refused, or the file is too large.
+    Read(io::Error),
+    /// Its bytes are no text.
+    Text(ConfigError),
+}
+
+/// The text of a file of at most so many bytes.
+pub(crate) fn load(path: &Path, most: u64) -> Result<String, Unread> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|handle| handle.take(most + 1).read_to_end(&mut bytes))
+        .map_err(Unread::Read)?;
+    if bytes.len() as u64 > most {
+        let message = format!("larger than {} MiB", most >> 20);
+        return Err(Unread::Read(io::Error::other(message)));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = valid.split(|&byte| byte == b'\n').count();
+        let problem = Problem::Syntax("the text is not UTF-8".to_owned());
+        let file = path.display().to_string();
+        Unread::Text(ConfigError::new(&file, Some(Origin::Line(line)), problem))
+    })
+}
 
 /// Where a key was written, and its place in the order of writing.
 #[derive(Debug, Clone, PartialEq, Eq)]

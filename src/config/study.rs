@@ -1,16 +1,15 @@
 //! From the text of a study file to its trials.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
 use super::critical::{self, CriticalBatchConfig};
-use super::error::{Checked, ConfigError, Fault, Origin, Problem};
+use super::error::{Checked, ConfigError, Fault, Problem};
 use super::node::{Node, Stage, found};
 use super::schema::{file_node, trial_node};
-use super::source::{self, Mark, Marks, Override};
+use super::source::{self, Mark, Marks, Override, Unread};
 use super::sweep::{self, Sweep};
 use super::trial::WITHOUT_EFFECT;
 use super::types::TrialConfig;
@@ -97,19 +96,9 @@ struct Places {
 pub fn load(path: &Path, overrides: &[String]) -> Result<StudyConfig, ConfigError> {
     let file = path.display().to_string();
     let unreadable = |error| ConfigError::new(&file, None, Problem::Read(error));
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)
-        .and_then(|handle| handle.take(MAX_BYTES + 1).read_to_end(&mut bytes))
-        .map_err(unreadable)?;
-    if bytes.len() as u64 > MAX_BYTES {
-        let message = format!("larger than {} MiB", MAX_BYTES >> 20);
-        return Err(unreadable(std::io::Error::other(message)));
-    }
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let line = valid.split(|&byte| byte == b'\n').count();
-        let problem = Problem::Syntax("the text is not UTF-8".to_owned());
-        ConfigError::new(&file, Some(Origin::Line(line)), problem)
+    let text = source::load(path, MAX_BYTES).map_err(|error| match error {
+        Unread::Read(error) => unreadable(error),
+        Unread::Text(error) => error,
     })?;
     parse(&text, &file, overrides)
 }
@@ -124,6 +113,11 @@ pub fn parse(text: &str, file: &str, overrides: &[String]) -> Result<StudyConfig
         ConfigError::from_fault(file, marks.get(&fault.path).origin, fault)
     };
 
+    if root.contains_key("cluster") {
+        let fault = Fault::invalid("cluster", "this is a plan file, not a study")
+            .hint("answer it with `batchlab plan`");
+        return Err(locate(&marks, fault));
+    }
     let mut root = Value::Object(root);
     ranged_batches(&mut root).map_err(|fault| locate(&marks, fault))?;
     let node = file_node();

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::probes::ProbesConfig;
+use super::update::{Reduction, Update};
 
 /// One trial, resolved: everything that decides its bits, and the two keys that do not
 /// (`train.threads`, `data.dir`).
@@ -238,7 +239,12 @@ pub enum ModelConfig {
         zero_gamma: bool,
     },
     /// The closed-form objective of `data.source = "noisy-quadratic"`.
-    NoisyQuadratic {},
+    NoisyQuadratic {
+        /// Descend preconditioned by the known Hessian H to this power p, in [0, 1]:
+        /// theta <- theta - lr H^-p g. The parameters are H^(p/2) theta, in which that is plain descent.
+        #[serde(default, skip_serializing_if = "defaults::is_zero")]
+        preconditioner_power: f64,
+    },
     /// A model registered by the user's own program (README, "Your own model").
     Custom {
         /// The name it was registered under.
@@ -362,6 +368,12 @@ pub struct TrainConfig {
     /// Average of the parameters over the run; evaluations and the model that is kept use it.
     #[serde(default, skip_serializing_if = "Averaging::is_none")]
     pub averaging: Averaging,
+    /// How gradients become updates.
+    #[serde(default, skip_serializing_if = "Update::is_synchronous")]
+    pub update: Update,
+    /// How gradients are summed over processes, under `mpirun`.
+    #[serde(default, skip_serializing_if = "Reduction::is_ordered")]
+    pub reduction: Reduction,
     /// Write a row of steps.csv every this many updates.
     #[serde(default = "defaults::one_u64")]
     pub log_every: u64,
@@ -1245,6 +1257,10 @@ pub enum Role {
 
 /// Default values, named so that serde and the constructors share them.
 pub(crate) mod defaults {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+    pub(crate) fn is_zero(number: &f64) -> bool {
+        *number == 0.0
+    }
     pub(crate) fn yes() -> bool {
         true
     }

@@ -22,6 +22,7 @@
 //! r^2 divided by its distance to the others.
 
 use std::mem;
+use std::ops::Range;
 
 use crate::math::operator::{Draw, SymmetricOperator, add_scaled, dot, norm};
 use crate::math::tridiagonal::{Eigen, Rows, symmetric};
@@ -45,6 +46,8 @@ pub struct EigenSearch {
     /// wanted at an end. Costs about 20 products where the wanted eigenvalues stand apart from the
     /// others, and up to as many as the search itself where they do not.
     pub recheck: bool,
+    /// Whether to return the basis too.
+    pub keep: bool,
 }
 
 impl Default for EigenSearch {
@@ -57,6 +60,7 @@ impl Default for EigenSearch {
             max_products: 1000,
             max_basis: 120,
             recheck: true,
+            keep: false,
         }
     }
 }
@@ -90,6 +94,19 @@ pub struct EigenPairs {
     /// space, or a second random start found no further copy, or none could move the list (one
     /// eigenvalue at an end). If not, the pairs are true but some may be missing between them.
     pub complete: bool,
+    /// The basis at the end, where [`EigenSearch::keep`] asks for it.
+    pub space: Option<Space>,
+}
+
+/// An orthonormal basis V of a Krylov space of A, or of what restarts have left of it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Space {
+    /// V.
+    pub vectors: Vec<Vec<f64>>,
+    /// tr(V'AV).
+    pub trace: f64,
+    /// The unit vector that the space grows by next; empty if it is the whole space.
+    pub next: Vec<f64>,
 }
 
 /// Eigenpairs at both ends of the spectrum. `draw` fills random vectors, best standard normal.
@@ -122,6 +139,7 @@ pub fn eigenpairs<O: SymmetricOperator>(
         products: found.products,
         converged: all,
         complete: found.complete,
+        space: found.space,
     })
 }
 
@@ -351,7 +369,12 @@ struct Found {
     products: usize,
     settled: bool,
     complete: bool,
+    space: Option<Space>,
 }
+
+/// Share of the tolerance at which the residuals that the projection shows are small enough: those that
+/// are computed in the end are a little larger at times.
+const MARGIN: f64 = 0.9;
 
 fn find<O: SymmetricOperator>(
     matrix: &mut O,
@@ -366,6 +389,7 @@ fn find<O: SymmetricOperator>(
         products: 0,
         settled: false,
         complete: count == 0 || !wanted.counts_copies(),
+        space: None,
     };
     if count == 0 {
         return Ok(found);
@@ -373,6 +397,9 @@ fn find<O: SymmetricOperator>(
     let max_basis = search.max_basis.max(count + 8);
     let mut basis = Basis::new(n, draw);
     let mut look: Option<Look> = None;
+    let looks_again = search.recheck && wanted.counts_copies();
+    // A second start drops the remainder of the first.
+    let share = if looks_again { 0.5 } else { MARGIN };
     let mut finite = true;
     while found.products + 1 + wanted.count(basis.len() + 1) <= search.max_products {
         if basis.len() >= max_basis {
@@ -396,12 +423,11 @@ fn find<O: SymmetricOperator>(
             continue;
         }
         let ritz = basis.ritz();
-        // Half of the tolerance: a second start drops the remainder of the first.
-        let bound = 0.5 * search.tolerance * ritz.scale();
-        if !wanted.settled(n, &ritz, 0.5 * search.tolerance) {
+        let bound = share * search.tolerance * ritz.scale();
+        if !wanted.settled(n, &ritz, share * search.tolerance) {
             continue;
         }
-        if !(search.recheck && wanted.counts_copies()) {
+        if !looks_again {
             break;
         }
         let values = wanted.values(&ritz.values);
@@ -427,13 +453,18 @@ fn find<O: SymmetricOperator>(
     let scale = ritz.scale();
     found.settled = exhausted || wanted.settled(n, &ritz, search.tolerance);
     found.complete |= exhausted;
-    found.pairs = basis.into_pairs(|values| wanted.places(values));
+    (found.pairs, found.space) = if search.keep {
+        let pairs = basis.pairs(|values| wanted.places(values));
+        (pairs, finite.then(|| basis.into_space()))
+    } else {
+        (basis.into_pairs(|values| wanted.places(values)), None)
+    };
     let mut image = vec![0.0; n];
     for pair in &mut found.pairs {
         if !finite {
             break;
         }
-        matrix.apply(&pair.vector, &mut image)?;
+        matrix.apply_accurately(&pair.vector, &mut image)?;
         found.products += 1;
         let value = dot(&pair.vector, &image);
         add_scaled(&mut image, -value, &pair.vector);
@@ -545,10 +576,7 @@ impl Basis {
         let mut part = vec![vec![0.0; CHUNK]; places.len()];
         for rows in chunks(self.n) {
             for (sum, &place) in part.iter_mut().zip(&places) {
-                sum.fill(0.0);
-                for (vector, &weight) in self.vectors.iter().zip(&eigen.vectors[place]) {
-                    add_scaled(&mut sum[..rows.len()], weight, &vector[rows.clone()]);
-                }
+                self.combine(&eigen.vectors[place], &rows, &mut sum[..rows.len()]);
             }
             for (vector, sum) in self.vectors.iter_mut().zip(&part) {
                 vector[rows.clone()].copy_from_slice(&sum[..rows.len()]);
@@ -563,26 +591,58 @@ impl Basis {
         kept
     }
 
+    /// Rows of the sum of the vectors, each by its weight.
+    fn combine(&self, weights: &[f64], rows: &Range<usize>, sum: &mut [f64]) {
+        sum.fill(0.0);
+        for (vector, &weight) in self.vectors.iter().zip(weights) {
+            add_scaled(sum, weight, &vector[rows.clone()]);
+        }
+    }
+
     /// The Ritz pairs at the places that `choose` picks, ascending, without residuals.
     fn into_pairs(mut self, choose: impl FnOnce(&[f64]) -> Vec<usize>) -> Vec<EigenPair> {
         let values = self.shrink(choose);
-        let pairs = self
-            .vectors
-            .into_iter()
-            .zip(values)
-            .map(|(mut vector, value)| {
-                let length = norm(&vector);
-                for x in &mut vector {
-                    *x /= length;
-                }
-                EigenPair {
-                    value,
-                    vector,
-                    residual: f64::NAN,
-                    converged: false,
-                }
-            });
+        let vectors = self.vectors.into_iter().zip(values);
+        vectors
+            .map(|(vector, value)| unchecked(vector, value))
+            .collect()
+    }
+
+    /// [`Basis::into_pairs`], and the basis stays.
+    fn pairs(&self, choose: impl FnOnce(&[f64]) -> Vec<usize>) -> Vec<EigenPair> {
+        let eigen = self.solve(Rows::All);
+        let places = choose(&eigen.values).into_iter();
+        let pairs = places.map(|place| {
+            let mut vector = vec![0.0; self.n];
+            for rows in chunks(self.n) {
+                self.combine(&eigen.vectors[place], &rows, &mut vector[rows.clone()]);
+            }
+            unchecked(vector, eigen.values[place])
+        });
         pairs.collect()
+    }
+
+    fn into_space(self) -> Space {
+        let diagonal = self.projection.iter().filter_map(|row| row.last());
+        Space {
+            trace: diagonal.sum(),
+            vectors: self.vectors,
+            next: self.next,
+        }
+    }
+}
+
+/// A Ritz pair whose residual is yet to be computed.
+fn unchecked(mut vector: Vec<f64>, value: f64) -> EigenPair {
+    let length = norm(&vector);
+    for x in &mut vector {
+        *x /= length;
+    }
+    EigenPair {
+        value,
+        vector,
+        residual: f64::NAN,
+        converged: false,
     }
 }
 
@@ -590,7 +650,7 @@ impl Basis {
 /// basis streams past. Fixed, so that sums round the same everywhere.
 const CHUNK: usize = 1024;
 
-fn chunks(n: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+fn chunks(n: usize) -> impl Iterator<Item = Range<usize>> {
     (0..n)
         .step_by(CHUNK)
         .map(move |start| start..n.min(start + CHUNK))
@@ -622,6 +682,27 @@ pub(super) fn orthogonalize(basis: &[Vec<f64>], w: &mut [f64]) -> Vec<f64> {
     }
     add_scaled(&mut first, 1.0, &second);
     first
+}
+
+/// Makes each of some vectors orthogonal to the orthonormal basis by one pass of classical Gram-Schmidt:
+/// up to rounding for vectors that do not nearly lie in its space. The basis streams past once for all.
+pub(super) fn project_out(basis: &[Vec<f64>], vectors: &mut [Vec<f64>]) {
+    let n = vectors.first().map_or(0, Vec::len);
+    let mut sums = vec![vec![0.0; vectors.len()]; basis.len()];
+    for rows in chunks(n) {
+        for (sums, v) in sums.iter_mut().zip(basis) {
+            for (sum, w) in sums.iter_mut().zip(&*vectors) {
+                *sum += dot(&v[rows.clone()], &w[rows.clone()]);
+            }
+        }
+    }
+    for rows in chunks(n) {
+        for (sums, v) in sums.iter().zip(basis) {
+            for (&sum, w) in sums.iter().zip(&mut *vectors) {
+                add_scaled(&mut w[rows.clone()], -sum, &v[rows.clone()]);
+            }
+        }
+    }
 }
 
 /// A random unit vector orthogonal to the orthonormal basis; empty if that spans the space.
@@ -812,6 +893,7 @@ mod tests {
         max_products: 2000,
         max_basis: 60,
         recheck: true,
+        keep: false,
     };
 
     fn values(pairs: &[EigenPair]) -> Vec<f64> {

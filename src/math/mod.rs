@@ -3,8 +3,10 @@
 //! closures in, numbers out.
 
 pub mod density;
+pub mod hockney_fit;
 pub mod lanczos;
 pub mod lbfgs_b;
+pub mod line_fit;
 pub mod noise;
 pub mod noise_scale;
 pub mod operator;

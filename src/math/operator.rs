@@ -16,6 +16,15 @@ pub trait SymmetricOperator {
     /// # Errors
     /// Whatever the matrix stands for may fail.
     fn apply(&mut self, v: &[f64], product: &mut [f64]) -> Result<(), Self::Error>;
+
+    /// [`SymmetricOperator::apply`] as accurately as can be: for the residual of a result. A matrix whose
+    /// products are rounded for speed has others here.
+    ///
+    /// # Errors
+    /// As [`SymmetricOperator::apply`].
+    fn apply_accurately(&mut self, v: &[f64], product: &mut [f64]) -> Result<(), Self::Error> {
+        self.apply(v, product)
+    }
 }
 
 /// A closure as a [`SymmetricOperator`].
@@ -60,6 +69,7 @@ const LANES: usize = 8;
 ///
 /// # Panics
 /// If the lengths differ.
+#[inline]
 pub fn dot(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len(), "vectors of different lengths");
     let (mut left, mut right) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
@@ -82,6 +92,7 @@ pub fn norm(v: &[f64]) -> f64 {
 ///
 /// # Panics
 /// If the lengths differ.
+#[inline]
 pub fn add_scaled(a: &mut [f64], factor: f64, b: &[f64]) {
     assert_eq!(a.len(), b.len(), "vectors of different lengths");
     for (a, b) in a.iter_mut().zip(b) {

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use burn::module::{ModuleMapper, ModuleVisitor, Param, ParamId, Reparameterization};
 use burn::tensor::{DType, Device, Element, Gradients, Int, Tensor, TensorData};
 
+use super::chain::{self, Chain};
 use super::dual::Dual;
 use super::example_norms::Capture;
 use super::network::{Forward, Network};
@@ -14,7 +15,7 @@ use super::weight_norm::{Initialization, WeightNormalization};
 use crate::backend::{self, BackendError};
 use crate::objective::{
     Along, Batch, ExampleNorms, GroupMoments, Layout, Objective, ObjectiveError, Point,
-    Predictions, Role, Scalar, StatisticsMode, difference_step, example_norms_one_by_one,
+    Predictions, Prepared, Role, Scalar, StatisticsMode, difference_step, example_norms_one_by_one,
 };
 use crate::rng::Stream;
 
@@ -182,18 +183,23 @@ impl<M: Network> BurnObjective<M> {
     }
 
     fn guard<R>(&self, work: impl FnOnce() -> R) -> Result<R, ObjectiveError> {
-        catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
-            let message = panic_message(payload.as_ref());
-            if self.device_name == "flex" {
-                ObjectiveError::Panicked { message }
-            } else {
-                ObjectiveError::Device {
-                    device: self.device_name.clone(),
-                    message,
-                }
-            }
-        })
+        guard(&self.device_name, work)
     }
+}
+
+/// Turns a panic of `work` on this device into an error.
+pub(super) fn guard<R>(device_name: &str, work: impl FnOnce() -> R) -> Result<R, ObjectiveError> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
+        let message = panic_message(payload.as_ref());
+        if device_name == "flex" {
+            ObjectiveError::Panicked { message }
+        } else {
+            ObjectiveError::Device {
+                device: device_name.to_owned(),
+                message,
+            }
+        }
+    })
 }
 
 pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> String {
@@ -867,6 +873,29 @@ impl<M: Network, F: BurnScalar> Point<F> for BurnPoint<'_, M> {
             point: self,
             direction: tensors,
         }))
+    }
+
+    fn prepare(
+        &self,
+        batch: &Batch<F>,
+        mode: StatisticsMode<'_>,
+        weight: F,
+    ) -> Result<Option<Box<dyn Prepared<F>>>, ObjectiveError> {
+        let Some(activation) = chain::activation(&self.objective.network) else {
+            return Ok(None);
+        };
+        self.check(batch, mode)?;
+        let BurnObjective {
+            layout,
+            device,
+            device_name,
+            ..
+        } = self.objective;
+        let chain = self.objective.guard(|| {
+            let device = (device, device_name.as_str());
+            Chain::new(activation, layout, &self.tensors, batch, weight, device)
+        })?;
+        Ok(Some(Box::new(chain)))
     }
 
     fn outputs(&self, batch: Batch<F>, mode: StatisticsMode<'_>) -> Result<Vec<F>, ObjectiveError> {

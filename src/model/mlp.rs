@@ -99,6 +99,11 @@ impl Mlp {
         })
     }
 
+    /// The activation, where the layers have no normalization.
+    pub(super) fn plain_activation(&self) -> Option<Activation> {
+        matches!(self.normalization, Normalization::None).then_some(self.activation)
+    }
+
     fn run(&self, direction: Option<&Self>, input: Tensor<2>, pass: &mut Forward<'_>) -> Dual<2> {
         let mut hidden = Dual::constant(input);
         for (i, layer) in self.layers.iter().enumerate() {

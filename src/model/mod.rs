@@ -6,6 +6,7 @@
 //! the Hessian.
 
 mod burn_objective;
+mod chain;
 mod cnn;
 mod dual;
 mod example_norms;

@@ -305,14 +305,20 @@ impl Registry {
                 .map_err(BuildError::of("resnet"))?;
                 Box::new(BurnObjective::new(network, &data.shape, device_name)?)
             }
-            ModelConfig::NoisyQuadratic {} => {
+            ModelConfig::NoisyQuadratic {
+                preconditioner_power,
+            } => {
                 let DataSource::NoisyQuadratic { dimension, .. } = config.data.source else {
                     return Err(mismatch(
                         "noisy-quadratic",
                         "data.source = \"noisy-quadratic\"",
                     ));
                 };
-                Box::new(NoisyQuadratic::new(dimension, config.data.split_seed))
+                Box::new(NoisyQuadratic::preconditioned(
+                    dimension,
+                    config.data.split_seed,
+                    *preconditioner_power,
+                ))
             }
             ModelConfig::Custom { name, .. } => {
                 let Some(builder) = self.custom.get(name) else {

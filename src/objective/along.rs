@@ -36,6 +36,36 @@ pub trait Along<F: Scalar>: Send + Sync {
     ) -> Result<(), ObjectiveError>;
 }
 
+/// An objective at fixed parameters on a fixed batch, ready for products along many directions:
+/// [`Along`] the other way round.
+pub trait Prepared<F: Scalar>: Send + Sync {
+    /// What it holds.
+    fn bytes(&self) -> usize;
+
+    /// Adds what [`Point::gradient`](super::Point::gradient) writes to `gradient`.
+    ///
+    /// # Errors
+    /// If `gradient` does not fit the layout, or the model fails.
+    fn add_gradient(&self, gradient: &mut [F]) -> Result<(), ObjectiveError>;
+
+    /// Adds what [`Along::hessian_product`] writes along `direction` to `product`.
+    ///
+    /// # Errors
+    /// If the direction does not fit the layout, or the model fails.
+    fn add_hessian_product(&self, direction: &[F], product: &mut [F])
+    -> Result<(), ObjectiveError>;
+
+    /// Adds what [`Along::gauss_newton_product`] writes along `direction` to `product`.
+    ///
+    /// # Errors
+    /// As [`Prepared::add_hessian_product`].
+    fn add_gauss_newton_product(
+        &self,
+        direction: &[F],
+        product: &mut [F],
+    ) -> Result<(), ObjectiveError>;
+}
+
 /// The gradient norms of single examples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExampleNorms {

@@ -11,10 +11,11 @@ mod layout;
 mod quadratic;
 mod scalar;
 
-pub use along::{Along, ExampleNorms, LayerNorms, example_norms_one_by_one};
+pub use along::{Along, ExampleNorms, LayerNorms, Prepared, example_norms_one_by_one};
 pub use differences::Differences;
 pub(crate) use differences::difference_step;
 pub use examples::{Scores, population_statistics_at, scores_at};
+pub(crate) use examples::{read_moments, write_moments};
 pub use layout::{Layout, Parameter, Role};
 pub use quadratic::NoisyQuadratic;
 pub use scalar::Scalar;
@@ -172,6 +173,15 @@ pub enum ObjectiveError {
         /// The panic's message.
         message: String,
     },
+    /// Another rank failed, or this one and the others were told of it.
+    #[error("{message}")]
+    Elsewhere {
+        /// What the rank said.
+        message: String,
+    },
+    /// The ranks cannot work together.
+    #[error(transparent)]
+    Ranks(#[from] crate::collective::RanksError),
     /// The device could not do what was asked.
     #[error("the device {device} failed: {message}")]
     Device {
@@ -309,6 +319,21 @@ pub trait Point<F: Scalar>: Send + Sync {
     fn along<'a>(&'a self, direction: &[F]) -> Result<Box<dyn Along<F> + 'a>, ObjectiveError> {
         let _ = direction;
         Err(ObjectiveError::NoExactProducts)
+    }
+
+    /// The exact products of [`Point::along`] on a batch with `weight` that stays, where the
+    /// objective gains by keeping what does not depend on the direction. `None` where it does not.
+    ///
+    /// # Errors
+    /// As [`Point::gradient`].
+    fn prepare(
+        &self,
+        batch: &Batch<F>,
+        mode: StatisticsMode<'_>,
+        weight: F,
+    ) -> Result<Option<Box<dyn Prepared<F>>>, ObjectiveError> {
+        let _ = (batch, mode, weight);
+        Ok(None)
     }
 
     /// The outputs z that the loss of each example is a function of, such as logits: row-major,

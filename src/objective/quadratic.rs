@@ -14,6 +14,8 @@ use crate::rng::Stream;
 pub struct NoisyQuadratic {
     layout: Layout,
     eigenvalues: Vec<f64>,
+    /// Deviations of the start.
+    spread: Vec<f64>,
     noise_seed: u64,
 }
 
@@ -21,12 +23,21 @@ impl NoisyQuadratic {
     /// The model in `dimension` dimensions; the noise of example k is drawn from the stream
     /// (`noise_seed`, k).
     pub fn new(dimension: usize, noise_seed: u64) -> Self {
+        Self::preconditioned(dimension, noise_seed, 0.0)
+    }
+
+    /// The model in the parameters phi = H^(p/2) theta, p in [0, 1]. Plain descent on phi at the rate lr is
+    /// theta <- theta - lr H^-p g, descent preconditioned by the known Hessian to the power p (Zhang et
+    /// al. 2019, section 3.2): eigenvalues and covariances of the noise are h_i^(1-p), and the start has
+    /// E phi_i^2 = h_i^p. The loss is that of theta.
+    pub fn preconditioned(dimension: usize, noise_seed: u64, power: f64) -> Self {
         let mut layout = Layout::default();
         layout.push("theta", &[dimension], Role::Other);
-        let eigenvalues = (1..=dimension).map(|i| 1.0 / i as f64).collect();
+        let h = (1..=dimension).map(|i| 1.0 / i as f64);
         Self {
             layout,
-            eigenvalues,
+            eigenvalues: h.clone().map(|h| h.powf(1.0 - power)).collect(),
+            spread: h.map(|h| h.powf(power / 2.0)).collect(),
             noise_seed,
         }
     }
@@ -50,9 +61,9 @@ impl<F: Scalar> Objective<F> for NoisyQuadratic {
 
     fn initial(&self, seed: u64) -> Vec<F> {
         let mut stream = Stream::new(seed, "initial-weights", 0);
-        self.eigenvalues
+        self.spread
             .iter()
-            .map(|_| F::from_f64(stream.normal()))
+            .map(|spread| F::from_f64(spread * stream.normal()))
             .collect()
     }
 

@@ -4,6 +4,8 @@ use std::fmt::Debug;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
+use crate::collective::Element;
+
 mod sealed {
     pub trait Sealed {}
     impl Sealed for f32 {}
@@ -13,6 +15,7 @@ mod sealed {
 /// A floating-point number of training state: `f32` or `f64`.
 pub trait Scalar:
     sealed::Sealed
+    + Element
     + Copy
     + Default
     + Debug

@@ -1,8 +1,8 @@
 //! The loss that a probe looks at: a mean over fixed examples, in double precision.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::adversarial::{self, Attack, RobustAccuracy, robust_accuracy};
 use super::{Landscape, ProbeError};
@@ -13,7 +13,7 @@ use crate::data::{Data, Examples};
 use crate::math::operator::{SymmetricOperator, add_scaled, dot};
 use crate::objective::{
     Along, Batch, Differences, ExampleNorms, LayerStatistics, Layout, Objective, ObjectiveError,
-    Point, StatisticsMode, example_norms_one_by_one,
+    Point, Prepared, Scalar, StatisticsMode, example_norms_one_by_one,
 };
 use crate::rng;
 
@@ -23,6 +23,12 @@ const PIECE: usize = 256;
 /// Sums that are made side by side and then added in order. Fixed, so that the bits do not depend on
 /// the number of threads; each costs a vector as long as the parameters.
 const STRIPS: usize = 16;
+
+/// Elements of a vector that strips are added up for at a time.
+const PART: usize = 2048;
+
+/// Most bytes that are kept from one product to the next. What does not fit is made again.
+const KEPT_BYTES: usize = 1 << 30;
 
 /// Examples of a probe where the config says nothing.
 const DEFAULT_EXAMPLES: usize = 2048;
@@ -136,7 +142,7 @@ struct Inner<'env> {
 }
 
 impl Inner<'_> {
-    fn batch(&self, piece: usize) -> (Batch<f64>, f64) {
+    fn batch<F: Scalar>(&self, piece: usize) -> (Batch<F>, f64) {
         let Piece { range, groups } = &self.pieces[piece];
         let ids = &self.ids[range.clone()];
         let batch = Batch::gather(self.data, self.examples, ids, groups);
@@ -160,6 +166,7 @@ pub struct Subject<'pool, 'env> {
     l2: Option<(f64, Vec<Range<usize>>)>,
     seed: u64,
     exact: bool,
+    single: Option<&'env dyn Objective<f32>>,
     stop: Option<&'pool AtomicBool>,
     evaluations: Arc<AtomicUsize>,
 }
@@ -214,6 +221,7 @@ impl<'pool, 'env> Subject<'pool, 'env> {
             l2: options.l2.filter(|(lambda, _)| *lambda != 0.0),
             seed: options.seed,
             exact,
+            single: None,
             stop: None,
             evaluations: Arc::default(),
         })
@@ -223,6 +231,23 @@ impl<'pool, 'env> Subject<'pool, 'env> {
     pub fn with_stop(mut self, stop: &'pool AtomicBool) -> Self {
         self.stop = Some(stop);
         self
+    }
+
+    /// Makes products with the matrices in single precision, by `objective`: the same in f32. Losses,
+    /// gradients, the sums over strips and all vectors stay in f64, and so do the products that the
+    /// residuals of eigenpairs come from. Only exact products are good enough for it.
+    ///
+    /// # Errors
+    /// If products are by differences, whose steps would drown in the rounding.
+    pub fn with_single_products(
+        mut self,
+        objective: &'env dyn Objective<f32>,
+    ) -> Result<Self, ProbeError> {
+        if !self.exact {
+            return Err(ObjectiveError::NoExactProducts.into());
+        }
+        self.single = Some(objective);
+        Ok(self)
     }
 
     /// The layout of the parameters.
@@ -281,10 +306,10 @@ impl<'pool, 'env> Subject<'pool, 'env> {
 
     /// The sum over the pieces of what `work` writes for each, and the sum of what it returns.
     /// `work` gets the pieces of one strip and the vector to write their sum into.
-    fn sum(
+    fn sum<F: Scalar>(
         &self,
         out: &mut [f64],
-        work: impl Fn(&Inner<'env>, Range<usize>, &mut [f64]) -> Result<f64, ObjectiveError>
+        work: impl Fn(&Inner<'env>, Range<usize>, &mut [F]) -> Result<f64, ObjectiveError>
         + Send
         + Sync
         + 'env,
@@ -294,17 +319,21 @@ impl<'pool, 'env> Subject<'pool, 'env> {
         let (inner, length) = (Arc::clone(&self.inner), out.len());
         let count = strips.len();
         let results = self.pool.map(count, move |i| {
-            let mut sum = vec![0.0; length];
+            let mut sum = vec![F::ZERO; length];
             work(&inner, strips[i].clone(), &mut sum).map(|value| (value, sum))
         });
-        out.fill(0.0);
-        let mut total = 0.0;
-        for result in results {
-            let (value, sum) = result?;
-            total += value;
-            add_scaled(out, 1.0, &sum);
+        let results: Result<Vec<_>, ObjectiveError> = results.into_iter().collect();
+        let (values, sums): (Vec<f64>, Vec<Vec<F>>) = results?.into_iter().unzip();
+        // In parts, so that each stays in the cache while all strips are added to it.
+        for (i, part) in out.chunks_mut(PART).enumerate() {
+            part.fill(0.0);
+            for sum in &sums {
+                for (total, x) in part.iter_mut().zip(&sum[i * PART..]) {
+                    *total += x.to_f64();
+                }
+            }
         }
-        Ok(total)
+        Ok(values.iter().sum())
     }
 
     /// Adds the L2 term's part of a gradient or of a product with the Hessian.
@@ -326,10 +355,16 @@ impl<'pool, 'env> Subject<'pool, 'env> {
     /// # Errors
     /// If their number does not fit the model.
     pub fn at(&self, parameters: &[f64]) -> Result<SubjectAt<'_, 'pool, 'env>, ProbeError> {
+        let pieces = self.inner.pieces.len();
+        let single = self.single.map(|objective| {
+            let rounded = parameters.iter().map(|&x| x as f32).collect();
+            Fixed::new(objective, rounded, pieces).map(Arc::new)
+        });
+        let fixed = Fixed::new(self.inner.objective, parameters.to_vec(), pieces)?;
         Ok(SubjectAt {
             subject: self,
-            point: Arc::from(self.inner.objective.at(parameters)?),
-            parameters: Arc::new(parameters.to_vec()),
+            fixed: Arc::new(fixed),
+            single: single.transpose()?,
             products: 0,
         })
     }
@@ -468,7 +503,7 @@ impl Landscape for Subject<'_, '_> {
 
     fn loss(&mut self, at: &[f64]) -> Result<f64, ProbeError> {
         let point: Arc<dyn Point<f64> + '_> = Arc::from(self.inner.objective.at(at)?);
-        let loss = self.sum(&mut [], move |inner, strip, _| {
+        let loss = self.sum(&mut [], move |inner, strip, _: &mut [f64]| {
             let mut sum = 0.0;
             for piece in strip {
                 let (batch, weight) = inner.batch(piece);
@@ -486,11 +521,157 @@ impl Landscape for Subject<'_, '_> {
     }
 }
 
+/// The objective at fixed parameters in one precision, and what is kept of it from product to product.
+struct Fixed<'env, F: Scalar> {
+    objective: &'env dyn Objective<F>,
+    point: Arc<dyn Point<F> + 'env>,
+    parameters: Vec<F>,
+    /// The pieces, ready for products along any direction; `None` where the objective has nothing to
+    /// keep.
+    kept: Vec<OnceLock<Option<Box<dyn Prepared<F>>>>>,
+    /// What they hold.
+    bytes: AtomicUsize,
+}
+
+impl<'env, F: Scalar> Fixed<'env, F> {
+    fn new(
+        objective: &'env dyn Objective<F>,
+        parameters: Vec<F>,
+        pieces: usize,
+    ) -> Result<Self, ProbeError> {
+        Ok(Self {
+            objective,
+            point: Arc::from(objective.at(&parameters)?),
+            parameters,
+            kept: (0..pieces).map(|_| OnceLock::new()).collect(),
+            bytes: AtomicUsize::new(0),
+        })
+    }
+
+    /// Adds the product of some pieces.
+    fn add_products(
+        &self,
+        inner: &Inner<'_>,
+        strip: Range<usize>,
+        (of, exact): (Curvature, bool),
+        direction: &[F],
+        sum: &mut [F],
+    ) -> Result<(), ObjectiveError> {
+        let mut left = Vec::new();
+        for piece in strip {
+            if !(exact && self.add_prepared(inner, piece, of, direction, sum)?) {
+                left.push(piece);
+            }
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
+        let along: Box<dyn Along<F> + '_> = if exact {
+            self.point.along(direction)?
+        } else {
+            let (objective, point) = (self.objective, &*self.point);
+            Box::new(Differences::new(
+                objective,
+                point,
+                &self.parameters,
+                direction,
+            )?)
+        };
+        let mut buffer = vec![F::ZERO; sum.len()];
+        for piece in left {
+            let (batch, weight) = inner.batch(piece);
+            let weight = F::from_f64(weight);
+            match of {
+                Curvature::Hessian => {
+                    along.hessian_product(batch, inner.mode(), weight, &mut buffer)?;
+                }
+                Curvature::GaussNewton => {
+                    along.gauss_newton_product(batch, inner.mode(), weight, &mut buffer)?;
+                }
+            }
+            for (sum, &x) in sum.iter_mut().zip(&buffer) {
+                *sum += x;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the exact product of a piece; false if the objective has nothing to keep.
+    fn add_prepared(
+        &self,
+        inner: &Inner<'_>,
+        piece: usize,
+        of: Curvature,
+        direction: &[F],
+        sum: &mut [F],
+    ) -> Result<bool, ObjectiveError> {
+        self.with_prepared(inner, piece, |prepared| match of {
+            Curvature::Hessian => prepared.add_hessian_product(direction, sum),
+            Curvature::GaussNewton => prepared.add_gauss_newton_product(direction, sum),
+        })
+    }
+
+    /// Adds the gradient of some pieces.
+    fn add_gradients(
+        &self,
+        inner: &Inner<'_>,
+        strip: Range<usize>,
+        exact: bool,
+        sum: &mut [F],
+    ) -> Result<(), ObjectiveError> {
+        let mut buffer = Vec::new();
+        for piece in strip {
+            let add = |prepared: &dyn Prepared<F>| prepared.add_gradient(sum);
+            if exact && self.with_prepared(inner, piece, add)? {
+                continue;
+            }
+            buffer.resize(sum.len(), F::ZERO);
+            let (batch, weight) = inner.batch(piece);
+            let weight = F::from_f64(weight);
+            self.point
+                .gradient(batch, inner.mode(), weight, &mut buffer)?;
+            for (sum, &x) in sum.iter_mut().zip(&buffer) {
+                *sum += x;
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies a piece made ready, and keeps it; false if the objective has nothing to keep.
+    fn with_prepared(
+        &self,
+        inner: &Inner<'_>,
+        piece: usize,
+        apply: impl FnOnce(&dyn Prepared<F>) -> Result<(), ObjectiveError>,
+    ) -> Result<bool, ObjectiveError> {
+        let apply = |prepared: &Option<Box<dyn Prepared<F>>>| match prepared {
+            None => Ok(false),
+            Some(prepared) => apply(&**prepared).map(|()| true),
+        };
+        if let Some(kept) = self.kept[piece].get() {
+            return apply(kept);
+        }
+        let (batch, weight) = inner.batch(piece);
+        let weight = F::from_f64(weight);
+        let prepared = self.point.prepare(&batch, inner.mode(), weight)?;
+        let found = apply(&prepared)?;
+        let bytes = prepared.as_ref().map_or(0, |prepared| prepared.bytes());
+        if self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= KEPT_BYTES {
+            // No other thread has this piece.
+            let _ = self.kept[piece].set(prepared);
+        } else {
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        Ok(found)
+    }
+}
+
 /// A [`Subject`] at fixed parameters.
 pub struct SubjectAt<'a, 'pool, 'env> {
     subject: &'a Subject<'pool, 'env>,
-    point: Arc<dyn Point<f64> + 'env>,
-    parameters: Arc<Vec<f64>>,
+    fixed: Arc<Fixed<'env, f64>>,
+    /// The same in single precision, where products are made in it.
+    single: Option<Arc<Fixed<'env, f32>>>,
     products: usize,
 }
 
@@ -504,14 +685,14 @@ pub enum Curvature {
     GaussNewton,
 }
 
-impl SubjectAt<'_, '_, '_> {
+impl<'env> SubjectAt<'_, '_, 'env> {
     /// The loss; overwrites `gradient` with its gradient.
     ///
     /// # Errors
     /// If the model fails.
     pub fn gradient(&self, gradient: &mut [f64]) -> Result<f64, ProbeError> {
         let loss = self.gradient_of_examples(gradient)?;
-        Ok(loss + self.subject.add_l2(&self.parameters, gradient))
+        Ok(loss + self.subject.add_l2(&self.fixed.parameters, gradient))
     }
 
     /// As [`SubjectAt::gradient`], without the L2 term.
@@ -519,7 +700,7 @@ impl SubjectAt<'_, '_, '_> {
     /// # Errors
     /// If the model fails.
     pub fn gradient_of_examples(&self, gradient: &mut [f64]) -> Result<f64, ProbeError> {
-        let point = Arc::clone(&self.point);
+        let point = Arc::clone(&self.fixed.point);
         self.subject.sum(gradient, move |inner, strip, sum| {
             let mut buffer = vec![0.0; sum.len()];
             let mut loss = 0.0;
@@ -532,6 +713,32 @@ impl SubjectAt<'_, '_, '_> {
         })
     }
 
+    /// Overwrites `gradient` with the gradient in the precision that products are made in. Shares with
+    /// them what is kept from product to product.
+    ///
+    /// # Errors
+    /// If the model fails.
+    pub fn gradient_like_products(&self, gradient: &mut [f64]) -> Result<(), ProbeError> {
+        match &self.single {
+            None => self.gradient_by(Arc::clone(&self.fixed), gradient),
+            Some(single) => self.gradient_by(Arc::clone(single), gradient),
+        }
+    }
+
+    fn gradient_by<F: Scalar>(
+        &self,
+        fixed: Arc<Fixed<'env, F>>,
+        gradient: &mut [f64],
+    ) -> Result<(), ProbeError> {
+        let exact = self.subject.exact;
+        self.subject.sum(gradient, move |inner, strip, sum| {
+            fixed.add_gradients(inner, strip, exact, sum)?;
+            Ok(0.0)
+        })?;
+        self.subject.add_l2(&self.fixed.parameters, gradient);
+        Ok(())
+    }
+
     /// Overwrites `product` with the product of a matrix of second derivatives and v.
     ///
     /// # Errors
@@ -542,32 +749,45 @@ impl SubjectAt<'_, '_, '_> {
         v: &[f64],
         product: &mut [f64],
     ) -> Result<(), ProbeError> {
+        match &self.single {
+            None => self.accurate_product(of, v, product),
+            Some(single) => {
+                let single = Arc::clone(single);
+                let rounded = v.iter().map(|&x| x as f32).collect();
+                self.product_by(single, of, v, rounded, product)
+            }
+        }
+    }
+
+    /// [`SubjectAt::product`] in f64, in any case.
+    ///
+    /// # Errors
+    /// If the model fails.
+    pub fn accurate_product(
+        &mut self,
+        of: Curvature,
+        v: &[f64],
+        product: &mut [f64],
+    ) -> Result<(), ProbeError> {
+        self.product_by(Arc::clone(&self.fixed), of, v, v.to_vec(), product)
+    }
+
+    fn product_by<F: Scalar>(
+        &mut self,
+        fixed: Arc<Fixed<'env, F>>,
+        of: Curvature,
+        v: &[f64],
+        direction: Vec<F>,
+        product: &mut [f64],
+    ) -> Result<(), ProbeError> {
         if v.iter().all(|&x| x == 0.0) {
             product.fill(0.0);
             return Ok(());
         }
         self.products += 1;
-        let (point, at) = (Arc::clone(&self.point), Arc::clone(&self.parameters));
-        let (direction, exact) = (Arc::new(v.to_vec()), self.subject.exact);
+        let kind = (of, self.subject.exact);
         self.subject.sum(product, move |inner, strip, sum| {
-            let along: Box<dyn Along<f64> + '_> = if exact {
-                point.along(&direction)?
-            } else {
-                Box::new(Differences::new(inner.objective, &*point, &at, &direction)?)
-            };
-            let mut buffer = vec![0.0; sum.len()];
-            for piece in strip {
-                let (batch, weight) = inner.batch(piece);
-                match of {
-                    Curvature::Hessian => {
-                        along.hessian_product(batch, inner.mode(), weight, &mut buffer)?;
-                    }
-                    Curvature::GaussNewton => {
-                        along.gauss_newton_product(batch, inner.mode(), weight, &mut buffer)?;
-                    }
-                }
-                add_scaled(sum, 1.0, &buffer);
-            }
+            fixed.add_products(inner, strip, kind, &direction, sum)?;
             Ok(0.0)
         })?;
         self.subject.add_l2(v, product);
@@ -586,7 +806,7 @@ impl SubjectAt<'_, '_, '_> {
         of: Curvature,
         range: Option<Range<usize>>,
     ) -> impl SymmetricOperator<Error = ProbeError> {
-        let length = self.parameters.len();
+        let length = self.fixed.parameters.len();
         let range = range.unwrap_or(0..length);
         Block {
             whole: range.len() == length,
@@ -605,7 +825,10 @@ impl SubjectAt<'_, '_, '_> {
     /// With batch statistics, where the gradient of one example is not defined; if the model fails.
     pub fn example_norms(&self) -> Result<ExampleNorms, ProbeError> {
         self.subject.go_on()?;
-        let (point, inner) = (Arc::clone(&self.point), Arc::clone(&self.subject.inner));
+        let (point, inner) = (
+            Arc::clone(&self.fixed.point),
+            Arc::clone(&self.subject.inner),
+        );
         let count = inner.pieces.len();
         let parts = self.subject.pool.map(count, move |i| {
             let (batch, _) = inner.batch(i);
@@ -652,11 +875,31 @@ impl SymmetricOperator for Block<'_, '_, '_, '_> {
     }
 
     fn apply(&mut self, v: &[f64], product: &mut [f64]) -> Result<(), ProbeError> {
+        self.apply_by(v, product, SubjectAt::product)
+    }
+
+    fn apply_accurately(&mut self, v: &[f64], product: &mut [f64]) -> Result<(), ProbeError> {
+        self.apply_by(v, product, SubjectAt::accurate_product)
+    }
+}
+
+impl<'a, 'pool, 'env> Block<'_, 'a, 'pool, 'env> {
+    fn apply_by(
+        &mut self,
+        v: &[f64],
+        product: &mut [f64],
+        whole: impl Fn(
+            &mut SubjectAt<'a, 'pool, 'env>,
+            Curvature,
+            &[f64],
+            &mut [f64],
+        ) -> Result<(), ProbeError>,
+    ) -> Result<(), ProbeError> {
         if self.whole {
-            return self.at.product(self.of, v, product);
+            return whole(self.at, self.of, v, product);
         }
         self.padded[self.range.clone()].copy_from_slice(v);
-        self.at.product(self.of, &self.padded, &mut self.image)?;
+        whole(self.at, self.of, &self.padded, &mut self.image)?;
         product.copy_from_slice(&self.image[self.range.clone()]);
         Ok(())
     }

@@ -5,6 +5,8 @@
 
 mod axis;
 mod canvas;
+mod collective_figures;
+mod collective_page;
 mod course_figures;
 mod critical_chart;
 mod critical_estimates;
@@ -18,19 +20,24 @@ mod gap_figures;
 mod map;
 mod page;
 mod palette;
+mod plan_figures;
+mod plan_page;
 mod png;
 mod probe_figures;
 mod probe_noise;
 mod probe_surfaces;
 mod probe_tables;
 mod probe_words;
+mod staleness_figures;
 
 use std::path::{Path, PathBuf};
 
 use crate::analysis::critical_batch::CriticalBatch;
 use crate::analysis::{Course, GapAnalysis, ProbeAnalysis};
 use crate::store::{self, StoreError};
+pub use collective_page::{write_collectives, write_measured};
 use figure::{Drawn, Figure, Plot};
+pub use plan_page::write_plan;
 use probe_figures::Topic;
 
 /// Why a report could not be written.
@@ -103,15 +110,22 @@ pub fn write(dir: &Path, analysis: &GapAnalysis) -> Result<ReportFiles, ReportEr
         .into_iter()
         .map(|(rule, figure)| Ok((rule, draw(&folder, figure, &mut files)?)))
         .collect::<Result<Vec<_>, ReportError>>()?;
+    let late = staleness_figures::figures(analysis)
+        .into_iter()
+        .map(|figure| draw(&folder, figure, &mut files))
+        .collect::<Result<Vec<_>, _>>()?;
     let probes = match &analysis.probes {
         Some(probes) => draw_probes(&folder, probes, &mut files)?,
         None => Vec::new(),
     };
     remove_stale(&folder, &files, |name| {
-        gap_figures::is_name(name) || course_figures::is_name(name) || probe_figures::is_name(name)
+        gap_figures::is_name(name)
+            || course_figures::is_name(name)
+            || staleness_figures::is_name(name)
+            || probe_figures::is_name(name)
     })?;
     let html = dir.join("report.html");
-    let page = page::render(analysis, &figures, &courses, &probes)?;
+    let page = page::render(analysis, &figures, &courses, &late, &probes)?;
     store::write_if_changed(&html, page.as_bytes())?;
     Ok(ReportFiles {
         html,

@@ -24,7 +24,7 @@ use super::DrawnProbe;
 use super::figure::Drawn;
 use super::palette;
 use super::probe_tables::{self, Section};
-use super::{Topic, probe_figures};
+use super::{Topic, probe_figures, staleness_figures};
 
 /// Lines of a batch controller's log that are shown from its start, and from its end.
 const FIRST_MOVES: usize = 8;
@@ -48,7 +48,7 @@ struct Page<'a> {
     cost: Option<Table>,
     figures: Vec<FigureView<'a>>,
     courses: Vec<CourseView<'a>>,
-    probes: Vec<ProbeView<'a>>,
+    parts: Vec<PartView<'a>>,
     points: Option<Table>,
     trials: Table,
     outcome: String,
@@ -80,9 +80,9 @@ pub(super) struct FigureView<'a> {
     map: bool,
 }
 
-/// What the probes say of one subject.
+/// A section that only some studies have: late gradients, or what the probes say of one subject.
 #[derive(Serialize)]
-struct ProbeView<'a> {
+struct PartView<'a> {
     section: Section,
     figures: Vec<FigureView<'a>>,
 }
@@ -125,6 +125,7 @@ pub(super) fn render(
     analysis: &GapAnalysis,
     figures: &[Drawn],
     courses: &[(usize, Drawn)],
+    late: &[Drawn],
     probes: &[DrawnProbe],
 ) -> Result<String, minijinja::Error> {
     let study = &analysis.study;
@@ -148,7 +149,10 @@ pub(super) fn render(
                 moves: moves(analysis, *rule),
             })
             .collect(),
-        probes: probe_views(analysis, probes),
+        parts: late_view(analysis, late)
+            .into_iter()
+            .chain(probe_views(analysis, probes))
+            .collect(),
         points: points_table(analysis),
         trials: trials_table(analysis),
         outcome: outcome_words(&analysis.outcomes()),
@@ -192,8 +196,16 @@ pub(super) fn rendered(
     environment.get_template("page.html")?.render(Serde(page))
 }
 
+/// The section of late gradients; `None` where there were none.
+fn late_view<'a>(analysis: &GapAnalysis, drawn: &'a [Drawn]) -> Option<PartView<'a>> {
+    Some(PartView {
+        section: staleness_figures::section(analysis)?,
+        figures: drawn.iter().map(FigureView::of).collect(),
+    })
+}
+
 /// The sections of the probes, each with its figures; none where nothing was probed.
-fn probe_views<'a>(analysis: &GapAnalysis, drawn: &'a [DrawnProbe]) -> Vec<ProbeView<'a>> {
+fn probe_views<'a>(analysis: &GapAnalysis, drawn: &'a [DrawnProbe]) -> Vec<PartView<'a>> {
     let Some(probes) = &analysis.probes else {
         return Vec::new();
     };
@@ -207,10 +219,9 @@ fn probe_views<'a>(analysis: &GapAnalysis, drawn: &'a [DrawnProbe]) -> Vec<Probe
             })
             .collect();
         let section = probe_tables::section(probes, topic);
-        (!figures.is_empty() || !section.tables.is_empty())
-            .then_some(ProbeView { section, figures })
+        (!figures.is_empty() || !section.tables.is_empty()).then_some(PartView { section, figures })
     };
-    let mut views: Vec<ProbeView<'a>> = [Topic::Curvature, Topic::Noise]
+    let mut views: Vec<PartView<'a>> = [Topic::Curvature, Topic::Noise]
         .into_iter()
         .filter_map(view)
         .collect();

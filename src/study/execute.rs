@@ -41,6 +41,8 @@ pub struct Options {
     pub growing: bool,
     /// Run trials again that failed, from their start.
     pub retry_failed: bool,
+    /// Processes on this machine that share its cores, this one included; 0 counts as 1.
+    pub processes: usize,
     /// The command line, for the manifests.
     pub command: Vec<String>,
 }
@@ -48,8 +50,13 @@ pub struct Options {
 impl Options {
     /// Trials at a time, where this many are left.
     pub fn jobs_for(&self, pending: usize) -> usize {
-        let fitting = cores() / self.threads.unwrap_or(1).max(1);
+        let fitting = self.cores() / self.threads.unwrap_or(1).max(1);
         self.jobs.unwrap_or(fitting.min(pending)).max(1)
+    }
+
+    /// The cores that this process may use.
+    fn cores(&self) -> usize {
+        (cores() / self.processes.max(1)).max(1)
     }
 
     /// Whether a trial in this state is still to run.
@@ -488,7 +495,7 @@ impl Work<'_> {
         let set = Some(spec.config.train.threads).filter(|&threads| threads > 0);
         self.options.threads.or(set).unwrap_or_else(|| {
             let active = self.running.load(Ordering::Relaxed) + locked(&self.queue).len();
-            (cores() / self.jobs.min(active).max(1)).max(1)
+            (self.options.cores() / self.jobs.min(active).max(1)).max(1)
         })
     }
 
@@ -655,12 +662,12 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
     format!("panicked: {}", text.unwrap_or("no message"))
 }
 
-fn cores() -> usize {
+pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 /// The machine's name, for manifests and timings.
-fn host_name() -> String {
+pub fn host_name() -> String {
     let known = store::read_to_string(Path::new("/proc/sys/kernel/hostname")).ok();
     let asked = || {
         let output = std::process::Command::new("uname")

@@ -31,6 +31,7 @@ mod execute;
 mod folder;
 mod open;
 mod plan;
+mod ranks;
 mod reading;
 mod record;
 mod runner;
@@ -44,10 +45,13 @@ pub use critical::{
 };
 pub use error::{BoxError, StudyError};
 pub use estimate::{Basis, Estimate, estimate};
-pub use execute::{Counts, Event, Execution, Observer, Options, Session, WORKER_THREAD, execute};
+pub use execute::{
+    Counts, Event, Execution, Observer, Options, Session, WORKER_THREAD, execute, host_name,
+};
 pub use folder::{StudyFolder, TrialState};
 pub use open::{FinishedTrial, OpenError, finished_trials};
 pub use plan::{Plan, Selection, label};
+pub use ranks::{Abort, Identity, Leader, check_same, follow};
 pub use reading::Reading;
 pub use record::{AxisRecord, StudyRecord, TrialFile, TrialRecord, TrialResult};
 pub use runner::{TrialControl, TrialError, TrialProgress, TrialRunner};

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Map, Value, json};
 
 use super::{BoxError, TrialControl, TrialError, TrialProgress, TrialRunner};
-use crate::config::{Precision, Split, StudyConfig, TrialConfig, TrialSpec};
+use crate::collective::Ranks;
+use crate::config::{Precision, Split, StatisticsGroup, StudyConfig, TrialConfig, TrialSpec};
 use crate::data::{self, Data, DataError};
 use crate::model::{AnyObjective, BuildError, Registry};
 use crate::objective::{Objective, Scalar};
@@ -74,6 +75,87 @@ impl<'a> Trainer<'a> {
         let mut config = config.clone();
         "flex".clone_into(&mut config.train.device);
         self.registry.build(&config, data).map(Some)
+    }
+
+    /// Trains a trial, its work spread over ranks where some are given.
+    pub(super) fn train(
+        &self,
+        config: &TrialConfig,
+        places: Places<'_>,
+        control: &TrialControl<'_>,
+        ranks: Option<&dyn Ranks>,
+    ) -> Result<TrialOutcome, TrialError> {
+        let data = self.data(config)?;
+        let model = self.registry.build(config, &data)?;
+        let model: &dyn AnyObjective = &*model;
+        let curvature = self.curvature(config, &data)?;
+        let curvature = curvature.as_deref().unwrap_or(model);
+        let progress = |step, total_steps, loss| {
+            (control.progress)(TrialProgress {
+                step,
+                total_steps,
+                loss,
+            });
+        };
+        let control = Control {
+            threads: control.threads,
+            stop: control.stop,
+            checkpoint_seconds: config.train.checkpoint_seconds,
+            progress: &progress,
+            ranks,
+        };
+        let outcome = match config.train.precision {
+            Precision::F32 => {
+                train::run_trial::<f32>(config, &data, model, model, curvature, places, control)
+            }
+            Precision::F64 => {
+                train::run_trial::<f64>(config, &data, model, model, curvature, places, control)
+            }
+        };
+        outcome.map_err(|error| match error {
+            TrainError::Interrupted { .. } => TrialError::Interrupted,
+            TrainError::Checkpoint(error) if error.is_damage() => {
+                TrialError::Damaged(Box::new(error))
+            }
+            error => error.into(),
+        })
+    }
+
+    /// Whether data and model of a trial can be had on this machine; which data these are.
+    pub(super) fn prepare(&self, config: &TrialConfig) -> Result<String, BoxError> {
+        let data = self.data(config)?;
+        self.registry.build(config, &data)?;
+        let files = data
+            .files
+            .iter()
+            .map(|file| format!("{} {}", file.name, file.sha256));
+        let files: Vec<String> = files.collect();
+        let sizes = format!("{} with {} training examples", data.name, data.train.len());
+        Ok(std::iter::once(sizes)
+            .chain(files)
+            .collect::<Vec<_>>()
+            .join(", "))
+    }
+
+    /// Whether a trial can be spread over these ranks; what is wrong, if it cannot.
+    pub(super) fn check_ranks(
+        &self,
+        config: &TrialConfig,
+        ranks: &dyn Ranks,
+    ) -> Result<(), String> {
+        let global = config.train.statistics_group == StatisticsGroup::Global;
+        if !global || ranks.size() == 1 {
+            return Ok(());
+        }
+        let data = self.data(config).map_err(|error| error.to_string())?;
+        let model = self
+            .registry
+            .build(config, &data)
+            .map_err(|error| error.to_string())?;
+        if Objective::<f32>::has_batch_statistics(&*model) {
+            return Err(train::one_piece_of_work(ranks.size()));
+        }
+        Ok(())
     }
 
     fn measure(
@@ -169,6 +251,8 @@ impl TrialRunner for Trainer<'_> {
             let (_, message) = place_of_training(&error);
             at(("probes.noise".to_owned(), message))
         })?;
+        train::check_update(&spec.config, Objective::<f32>::layout(&*model))
+            .map_err(|error| at(place_of_training(&error)))?;
         Ok(setup.total_steps)
     }
 
@@ -178,44 +262,11 @@ impl TrialRunner for Trainer<'_> {
         folder: &Path,
         control: &TrialControl<'_>,
     ) -> Result<TrialOutcome, TrialError> {
-        let data = self.data(&spec.config)?;
-        let model = self.registry.build(&spec.config, &data)?;
-        let model: &dyn AnyObjective = &*model;
-        let curvature = self.curvature(&spec.config, &data)?;
-        let curvature = curvature.as_deref().unwrap_or(model);
-        let progress = |step, total_steps, loss| {
-            (control.progress)(TrialProgress {
-                step,
-                total_steps,
-                loss,
-            });
-        };
-        let control = Control {
-            threads: control.threads,
-            stop: control.stop,
-            checkpoint_seconds: spec.config.train.checkpoint_seconds,
-            progress: &progress,
-        };
         let places = Places {
             folder,
             run_id: &spec.id,
         };
-        let config = &spec.config;
-        let outcome = match config.train.precision {
-            Precision::F32 => {
-                train::run_trial::<f32>(config, &data, model, model, curvature, places, control)
-            }
-            Precision::F64 => {
-                train::run_trial::<f64>(config, &data, model, model, curvature, places, control)
-            }
-        };
-        outcome.map_err(|error| match error {
-            TrainError::Interrupted { .. } => TrialError::Interrupted,
-            TrainError::Checkpoint(error) if error.is_damage() => {
-                TrialError::Damaged(Box::new(error))
-            }
-            error => error.into(),
-        })
+        self.train(&spec.config, places, control, None)
     }
 
     fn train_examples(&self, spec: &TrialSpec) -> Result<usize, BoxError> {
@@ -334,6 +385,7 @@ fn place_of_training(error: &TrainError) -> (String, String) {
             place(key, error.to_string())
         }
         TrainError::MicroBatch { .. } => place("train.micro_batch", error.to_string()),
+        TrainError::Stages { .. } => place("train.update.pipeline.stages", error.to_string()),
         _ => place("train", error.to_string()),
     }
 }

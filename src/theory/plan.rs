@@ -32,6 +32,7 @@
 
 use thiserror::Error;
 
+use super::collectives::{Algorithm, Case, Hockney, LogGp, Model as _, Operation, Segments};
 use super::staleness::Times;
 use super::steps;
 use crate::math::statistics::Interval;
@@ -277,6 +278,218 @@ impl Network<'static> {
             inner: inner.timings(form),
             outer: outer.timings(form),
         }
+    }
+}
+
+/// A kind of link in one of the models of [`collectives`](super::collectives).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Wire {
+    /// Hockney's: latency and bandwidth.
+    Hockney(Hockney<f64>),
+    /// LogGP: the processor's part of a message apart from the link's.
+    LogGp(LogGp<f64>),
+}
+
+impl super::collectives::Model for Wire {
+    type Time = f64;
+
+    fn first(&self, bytes: u128, adds: bool) -> f64 {
+        match self {
+            Self::Hockney(model) => model.first(bytes, adds),
+            Self::LogGp(model) => model.first(bytes, adds),
+        }
+    }
+
+    fn next(&self, bytes: u128, adds: bool) -> f64 {
+        match self {
+            Self::Hockney(model) => model.next(bytes, adds),
+            Self::LogGp(model) => model.next(bytes, adds),
+        }
+    }
+
+    fn chain(&self, ranks: usize, segments: Segments, adds: bool) -> f64 {
+        match self {
+            Self::Hockney(model) => model.chain(ranks, segments, adds),
+            Self::LogGp(model) => model.chain(ranks, segments, adds),
+        }
+    }
+
+    fn direct(&self, peers: usize, bytes: u128, receipts: usize, adds: bool) -> f64 {
+        match self {
+            Self::Hockney(model) => model.direct(peers, bytes, receipts, adds),
+            Self::LogGp(model) => model.direct(peers, bytes, receipts, adds),
+        }
+    }
+}
+
+/// How all collectives of a network are done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// All to one, which adds, and back to all.
+    Flat,
+    /// A tree of this many children a node, at least 1.
+    Tree(usize),
+    /// The binomial tree.
+    Binomial,
+    /// A pipeline through all ranks in the number of segments that is best by the closed form for
+    /// (p - 2 + x) messages of n/x bytes; an all-gather goes round a ring.
+    Chain,
+    /// A ring.
+    Ring,
+    /// Each with each.
+    Direct,
+    /// The butterfly that doubles.
+    RecursiveDoubling,
+    /// The butterfly that halves and doubles; an all-gather doubles.
+    Rabenseifner,
+}
+
+impl Way {
+    /// All ways, with trees of this many children.
+    pub fn all(arity: usize) -> [Self; 8] {
+        [
+            Self::Flat,
+            Self::Tree(arity),
+            Self::Binomial,
+            Self::Chain,
+            Self::Ring,
+            Self::Direct,
+            Self::RecursiveDoubling,
+            Self::Rabenseifner,
+        ]
+    }
+
+    /// The name: `ring`, `tree of 4`, ...
+    pub fn name(self) -> String {
+        match self {
+            Self::Tree(arity) => format!("tree of {arity}"),
+            Self::Flat => "flat".to_owned(),
+            Self::Binomial => "binomial".to_owned(),
+            Self::Chain => "chain".to_owned(),
+            Self::Ring => "ring".to_owned(),
+            Self::Direct => "direct".to_owned(),
+            Self::RecursiveDoubling => "recursive-doubling".to_owned(),
+            Self::Rabenseifner => "rabenseifner".to_owned(),
+        }
+    }
+
+    /// Whether an all-gather this way is one of its own, rather than a gather and a broadcast of all,
+    /// or another way's.
+    fn gathers(self) -> bool {
+        matches!(self, Self::Ring | Self::Direct | Self::RecursiveDoubling)
+    }
+
+    /// Seconds of an all-reduce or an all-gather.
+    fn time(self, wire: &Wire, operation: Operation, size: Size) -> f64 {
+        let case = |algorithm| Case {
+            operation,
+            algorithm,
+            ranks: size.ranks,
+            elements: size.elements,
+            element_bytes: size.element_bytes,
+        };
+        let gather = operation == Operation::AllGather;
+        let algorithm = match self {
+            Self::Flat => Algorithm::Flat,
+            Self::Tree(k) => Algorithm::KaryTree { k },
+            Self::Binomial => Algorithm::Binomial,
+            Self::Chain if gather => Algorithm::Ring,
+            Self::Chain => {
+                let time = |segments: usize| {
+                    let chain = case(Algorithm::Chain { segments });
+                    chain.time(wire).unwrap_or(f64::INFINITY)
+                };
+                let best = best_chain(wire, size);
+                let counts = [best.floor(), best.ceil()].map(|x| x.max(1.0) as usize);
+                return time(counts[0]).min(time(counts[1]));
+            }
+            Self::Ring => Algorithm::Ring,
+            Self::Direct => Algorithm::Direct,
+            Self::Rabenseifner if !gather => Algorithm::Rabenseifner,
+            Self::RecursiveDoubling | Self::Rabenseifner => Algorithm::RecursiveDoubling,
+        };
+        case(algorithm).time(wire).unwrap_or(f64::INFINITY)
+    }
+}
+
+/// What a collective is about.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    ranks: usize,
+    elements: usize,
+    element_bytes: usize,
+}
+
+/// Segments x that make (p - 2 + x) (a + c n/x) least, a and c of a message on the way up and down
+/// together: x^2 = (p - 2) c n/a.
+fn best_chain(wire: &Wire, size: Size) -> f64 {
+    const FAR: u128 = 1 << 30;
+    let both = |bytes| wire.next(bytes, true) + wire.next(bytes, false);
+    let per_byte = (both(FAR) - both(1)) / (FAR - 1) as f64;
+    let fixed = both(1) - per_byte;
+    let bytes = size.elements as f64 * size.element_bytes as f64;
+    let x = ((size.ranks as f64 - 2.0).max(0.0) * per_byte * bytes / fixed).sqrt();
+    // Without a cost of a message there would be no end.
+    x.clamp(1.0, size.elements.max(1) as f64)
+}
+
+/// Collectives in the closed forms of [`collectives`](super::collectives), exact for any number of ranks and any length:
+/// each in the fastest of some ways, as an MPI library chooses by size.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exact {
+    /// Its name.
+    pub name: String,
+    /// The ways, at least one. Of several that include a ring, direct or recursive doubling, these
+    /// alone all-gather.
+    pub ways: Vec<Way>,
+    /// Links inside a node.
+    pub inner: Wire,
+    /// The link of each node to the others.
+    pub outer: Wire,
+    /// Bytes of one number, at least 1: lengths are rounded up to whole numbers.
+    pub element_bytes: usize,
+}
+
+impl Exact {
+    /// The network of a plan.
+    pub fn network(&self) -> Network<'_> {
+        Network {
+            name: self.name.clone(),
+            inner: self.timings(&self.inner),
+            outer: self.timings(&self.outer),
+        }
+    }
+
+    fn timings<'a>(&'a self, wire: &'a Wire) -> Timings<'a> {
+        let seconds = move |operation, ranks, bytes| {
+            let fastest = self.fastest(wire, operation, ranks, bytes);
+            fastest.map_or(f64::INFINITY, |(_, seconds)| seconds)
+        };
+        Timings {
+            all_reduce: Box::new(move |ranks, bytes| seconds(Operation::AllReduce, ranks, bytes)),
+            all_gather: Box::new(move |ranks, bytes| seconds(Operation::AllGather, ranks, bytes)),
+            message: Box::new(move |bytes| wire.first((bytes.ceil() as u128).max(1), false)),
+        }
+    }
+
+    /// The fastest way to do an all-reduce or an all-gather of so many bytes over these links, and
+    /// its seconds; `None` without ways.
+    pub fn fastest(
+        &self,
+        wire: &Wire,
+        operation: Operation,
+        ranks: u64,
+        bytes: f64,
+    ) -> Option<(Way, f64)> {
+        let size = Size {
+            ranks: ranks as usize,
+            elements: (bytes / self.element_bytes as f64).ceil() as usize,
+            element_bytes: self.element_bytes,
+        };
+        let some = operation == Operation::AllGather && self.ways.iter().any(|way| way.gathers());
+        let ways = self.ways.iter().filter(|way| !some || way.gathers());
+        ways.map(|&way| (way, way.time(wire, operation, size)))
+            .reduce(|a, b| if b.1 < a.1 { b } else { a })
     }
 }
 
@@ -1327,6 +1540,124 @@ mod tests {
                     close(SLOW.all_gather(form, ranks as u64, bytes), exact, 1e-12);
                 }
             }
+        }
+    }
+
+    fn wire(link: Link) -> Wire {
+        Wire::Hockney(Hockney {
+            alpha: link.latency + link.overhead,
+            beta: 1.0 / link.bandwidth,
+            gamma: link.seconds_per_byte_added,
+        })
+    }
+
+    fn exact(ways: &[Way]) -> Exact {
+        Exact {
+            name: "exact".to_owned(),
+            ways: ways.to_vec(),
+            inner: wire(FAST),
+            outer: wire(SLOW),
+            element_bytes: 4,
+        }
+    }
+
+    #[test]
+    fn exact_collectives_are_the_textbooks_where_these_are_exact() {
+        for (form, way) in [
+            (Form::Flat, Way::Flat),
+            (Form::Binomial, Way::Binomial),
+            (Form::Ring, Way::Ring),
+            (Form::RecursiveDoubling, Way::RecursiveDoubling),
+            (Form::Rabenseifner, Way::Rabenseifner),
+        ] {
+            let exact = exact(&[way]);
+            let (found, expected) = (exact.network(), Network::of_links(form, FAST, SLOW));
+            for ranks in [2, 8, 1024] {
+                let bytes = 4.0 * 102_400.0;
+                let outer = (found.outer.all_reduce)(ranks, bytes);
+                close(outer, (expected.outer.all_reduce)(ranks, bytes), 1e-12);
+                let inner = (found.inner.all_gather)(ranks, bytes);
+                close(inner, (expected.inner.all_gather)(ranks, bytes), 1e-12);
+            }
+            close((found.outer.message)(100.0), SLOW.message(100.0), 1e-12);
+            // 3 elements and a part of one.
+            let part = (found.outer.all_reduce)(5, 13.0);
+            assert_eq!(part, (found.outer.all_reduce)(5, 16.0));
+            assert_eq!((found.outer.all_reduce)(5, 0.0), 0.0);
+        }
+    }
+
+    #[test]
+    fn the_best_of_all_ways_is_the_fastest_of_each_at_every_size() {
+        let all = exact(&Way::all(2));
+        let mut chosen = Vec::new();
+        for ranks in [2, 3, 8, 1000] {
+            for bytes in [4.0, 4e3, 4e6, 4e9] {
+                let (way, seconds) = all
+                    .fastest(&all.outer, Operation::AllReduce, ranks, bytes)
+                    .unwrap();
+                for other in Way::all(2) {
+                    let alone = exact(&[other]);
+                    let time = (alone.network().outer.all_reduce)(ranks, bytes);
+                    assert!(seconds <= time && time.is_finite());
+                    assert!(way != other || seconds == time);
+                }
+                chosen.push(way);
+                let gather = all.fastest(&all.outer, Operation::AllGather, ranks, bytes);
+                assert!(gather.unwrap().0.gathers());
+            }
+        }
+        chosen.sort_by_key(|way| way.name());
+        chosen.dedup();
+        assert!(chosen.len() > 2, "{chosen:?}");
+        assert_eq!(
+            exact(&[]).fastest(&all.outer, Operation::AllReduce, 2, 4.0),
+            None
+        );
+    }
+
+    #[test]
+    fn a_chain_has_the_best_number_of_segments() {
+        use crate::theory::collectives::best_segments;
+        let chain = exact(&[Way::Chain]);
+        for ranks in [2_u64, 3, 17, 500] {
+            for elements in [1_usize, 100, 50_000, 2_000_000] {
+                let operation = Operation::AllReduce;
+                let best = best_segments(operation, ranks as usize, elements, 4, &chain.outer);
+                let case = Case {
+                    operation,
+                    algorithm: Algorithm::Chain {
+                        segments: best.unwrap(),
+                    },
+                    ranks: ranks as usize,
+                    elements,
+                    element_bytes: 4,
+                };
+                let found = (chain.network().outer.all_reduce)(ranks, 4.0 * elements as f64);
+                // Elements are whole: the best number may differ by a little.
+                close(found, case.time(&chain.outer).unwrap(), 2e-3);
+            }
+        }
+    }
+
+    #[test]
+    fn a_processor_that_works_on_messages_slows_loggp_down() {
+        let loggp = |overhead| {
+            Wire::LogGp(LogGp {
+                latency: 2e-5,
+                overhead,
+                gap: overhead,
+                byte_gap: 1e-9,
+                gamma: 1e-10,
+            })
+        };
+        let exact = exact(&Way::all(4));
+        for ranks in [2, 5, 64] {
+            let time = |overhead| {
+                let found = exact.fastest(&loggp(overhead), Operation::AllReduce, ranks, 4e5);
+                found.unwrap().1
+            };
+            assert!(time(1e-6) < time(5e-6));
         }
     }
 

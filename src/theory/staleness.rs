@@ -444,6 +444,19 @@ impl<D: FnMut(usize) -> f64> Simulation<D> {
         self.end
     }
 
+    /// Whether the worker has read this version and its gradient has not been given out as an event:
+    /// whoever carries the events out must keep that version for it. Asked between two events, of
+    /// versions up to that of the last one.
+    pub fn has_read(&self, worker: usize, version: u64) -> bool {
+        let waits = self.ready.iter().chain(&self.round);
+        let reads = |event: &Event| event.worker == worker && event.read == version;
+        let under_way = self
+            .workers
+            .get(worker)
+            .is_some_and(|state| state.waiting.is_none() && state.under_way.read == version);
+        under_way || waits.into_iter().any(reads)
+    }
+
     /// Gradients sent by the slowest that others wait for.
     fn slowest(&self) -> u64 {
         self.clocks.first_key_value().map_or(0, |(&clock, _)| clock)

@@ -35,12 +35,13 @@ pub fn branch<F: Scalar>(
     }
     Pool::with(1, |pool| {
         let session = Session::new(config, data, objective, pool)?;
-        let names: Vec<&str> = session.vectors().map(|(name, _)| name).collect();
+        let names = session.names();
         let own = tables(config);
         let files: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
         let length = session.parameters().len();
         let last = from.folder.join(CHECKPOINT);
-        let Some(found) = checkpoint::read::<F>(&last, from.run_id, length, &names, &files)? else {
+        let Some(found) = checkpoint::read::<F>(&last, from.run_id, length, &names, &files, None)?
+        else {
             return Ok(());
         };
         let Checkpoint {
@@ -71,7 +72,10 @@ pub fn branch<F: Scalar>(
             finished: None,
             ..progress
         };
-        let named = names.into_iter().zip(vectors.iter().map(Vec::as_slice));
+        let named = names
+            .iter()
+            .map(|name| name.clone().into())
+            .zip(vectors.iter().map(Vec::as_slice));
         checkpoint::write(&path, &progress, &counters, &parameters, named, &tables)?;
         Ok(())
     })

@@ -3,6 +3,7 @@
 //! One safetensors file, written atomically: the flat vectors, and the tables up to the same
 //! update, so that all of it belongs together whenever the process dies.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::outcome::{Evaluation, Status, TargetOutcome};
 use super::session::Counters;
+use crate::collective::{Ranks, broadcast_bytes};
 use crate::config::Split;
 use crate::objective::Scalar;
 use crate::store::{self, StoreError};
@@ -160,7 +162,7 @@ pub(super) fn write<'a, F: Scalar>(
     progress: &Progress,
     counters: &Counters,
     parameters: &[F],
-    vectors: impl Iterator<Item = (&'static str, &'a [F])>,
+    vectors: impl Iterator<Item = (Cow<'static, str>, &'a [F])>,
     tables: &Tables,
 ) -> Result<(), StoreError> {
     let dtype = if F::BYTES == 4 {
@@ -212,18 +214,30 @@ pub(super) fn write<'a, F: Scalar>(
     store::write_atomic(path, &file)
 }
 
-/// Reads a checkpoint and checks that it belongs to `run_id`; `None` if there is no file.
+/// Reads a checkpoint and checks that it belongs to `run_id`; `None` if there is no file. Of ranks, the
+/// first reads it for all.
 pub(super) fn read<F: Scalar>(
     path: &Path,
     run_id: &str,
     length: usize,
-    names: &[&'static str],
+    names: &[String],
     tables: &[&'static str],
+    ranks: Option<&dyn Ranks>,
 ) -> Result<Option<Checkpoint<F>>, super::TrainError> {
-    if !store::exists(path) {
-        return Ok(None);
+    let alone = ranks.is_none_or(|ranks| ranks.rank() == 0);
+    let mut bytes = if alone && store::exists(path) {
+        Some(store::read(path)?)
+    } else {
+        None
+    };
+    if let Some(ranks) = ranks {
+        // Who writes has it; an empty message stands for no file.
+        let own = alone.then(|| bytes.as_deref().unwrap_or_default());
+        bytes = Some(broadcast_bytes(ranks, own)?).filter(|bytes| !bytes.is_empty());
     }
-    let bytes = store::read(path)?;
+    let Some(bytes) = bytes else {
+        return Ok(None);
+    };
     let broken = |message: String| CheckpointError::Broken {
         path: path.to_owned(),
         message,

@@ -2,7 +2,8 @@
 //! curvature, running batch statistics; and what its batch controller makes of them.
 
 use super::TrainError;
-use super::session::{BatchChange, Leaf, Piece, Session};
+use super::gradient::Piece;
+use super::session::{BatchChange, Leaf, Session};
 use super::watch::squared_norm;
 use crate::collective::Root;
 use crate::config::{BatchController, BatchStatistics, Products, TrialConfig};

@@ -6,6 +6,8 @@
 
 mod branch;
 mod checkpoint;
+mod gradient;
+mod late;
 mod measure;
 mod outcome;
 mod probing;
@@ -17,8 +19,11 @@ mod watch;
 pub use crate::collective::Pool;
 pub use branch::branch;
 pub use checkpoint::CheckpointError;
-pub use outcome::{Evaluation, StatisticsExchange, Status, TargetOutcome, TrialOutcome};
-pub use session::{BatchChange, Session, StepReport, check_probes};
+pub use late::check_update;
+pub use outcome::{
+    Evaluation, StalenessOutcome, StatisticsExchange, Status, TargetOutcome, TrialOutcome,
+};
+pub use session::{BatchChange, Session, StepReport, check_probes, one_piece_of_work};
 pub use setup::{PlannedUpdate, PlannedUpdates, Setup, check_groups, statistics_group};
 pub use trial::{Control, Places, STOPPED, files, run_trial};
 pub use watch::{LayerNoise, UpdateNoise};
@@ -75,6 +80,29 @@ pub enum TrainError {
          for them\nhint: add one with `Session::with_curvature`"
     )]
     NoCurvature,
+    /// A piece of a batch failed, on this rank or on another.
+    #[error("{message}")]
+    Piece {
+        /// What went wrong.
+        message: String,
+    },
+    /// The ranks cannot work together.
+    #[error(transparent)]
+    Ranks(#[from] crate::collective::RanksError),
+    /// A pipeline of more stages than there are layers.
+    #[error(
+        "train.update.pipeline.stages: {stages} stages are more than the {layers} layers of the \
+         model\nhint: use at most {layers}"
+    )]
+    Stages {
+        /// Stages of the config.
+        stages: u64,
+        /// Layers of the model.
+        layers: usize,
+    },
+    /// Replicas that cannot be.
+    #[error("train.update.asynchronous: {0}")]
+    Replicas(#[from] crate::theory::staleness::SettingError),
     /// The noise of the gradient could not be measured.
     #[error(transparent)]
     Noise(#[from] NoiseError),

@@ -15,7 +15,8 @@ pub enum Status {
     /// The loss of a batch, or of the training split at an evaluation, was not finite or above
     /// `train.divergence_loss`.
     Diverged,
-    /// The budget was used up before the target was reached.
+    /// The budget was used up before the target was reached, or no replica of an asynchronous run was
+    /// left before the budget was used up.
     Censored,
     /// An error ended the trial; the message says which.
     Failed,
@@ -89,6 +90,24 @@ pub struct TrialOutcome {
     /// What workers on different machines would exchange for batch statistics over all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistics_exchange: Option<StatisticsExchange>,
+    /// How late the gradients of an asynchronous run were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staleness: Option<Box<StalenessOutcome>>,
+}
+
+/// How late the gradients of an asynchronous run were: updates made between the reading of their
+/// parameters and their own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StalenessOutcome {
+    /// Simulated seconds that the run took.
+    pub seconds: f64,
+    /// Mean staleness.
+    pub mean: f64,
+    /// Gradients by staleness, from 0 on.
+    pub histogram: Vec<u64>,
+    /// Gradients by replica.
+    pub by_replica: Vec<u64>,
 }
 
 /// The communication that batch statistics over all workers need, besides that of gradients.
@@ -115,6 +134,7 @@ impl TrialOutcome {
             evaluation: BTreeMap::new(),
             target: None,
             statistics_exchange: None,
+            staleness: None,
         }
     }
 }

@@ -1,18 +1,22 @@
 //! The state of training and its single step.
 
+use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread;
 
 use serde::{Deserialize, Serialize};
 
 use super::TrainError;
-use super::measure::{self, Gains, move_along_the_gradient};
-use super::outcome::{Evaluation, StatisticsExchange};
+use super::gradient::{Local, Reduced, Task, Wanted};
+use super::late::{self, Late};
+use super::measure::{self, Gains};
+use super::outcome::{Evaluation, StalenessOutcome, StatisticsExchange};
 use super::setup::{
     Reached, Setup, check_groups, groups_of, shards_of, statistics_group, workers_of,
 };
-use super::watch::{Measures, Norms, UpdateNoise, squared_norm};
-use crate::collective::{OrderedTree, Pool, Root};
+use super::watch::{Measures, UpdateNoise};
+use crate::collective::{OrderedTree, Pool, Ranks, Root};
 use crate::config::{
     BatchStatistics, ProbeStatistics, Scaling, Split, StatisticsGroup, TrialConfig,
 };
@@ -20,8 +24,8 @@ use crate::data::Data;
 use crate::data::order::{Position, pieces};
 use crate::math::noise::NoiseError;
 use crate::objective::{
-    Batch, GroupMoments, LayerStatistics, Objective, ObjectiveError, Point, Scalar, StatisticsMode,
-    population_statistics_at, scores_at,
+    Batch, LayerStatistics, Objective, ObjectiveError, Point, Scalar, population_statistics_at,
+    scores_at,
 };
 use crate::optim::{Average, Gradient, Optimizer, Rates};
 use crate::rng;
@@ -48,6 +52,11 @@ pub struct StepReport {
     pub examples: usize,
     /// Workers that the batch was spread over.
     pub workers: usize,
+    /// Updates made since the parameters were read that the gradient is taken at; in a pipeline, by
+    /// the latest stage.
+    pub staleness: u64,
+    /// Of an asynchronous run: the replica, from 0, and the simulated seconds passed.
+    pub replica: Option<(usize, f64)>,
 }
 
 /// A change of the batch, for the log.
@@ -68,7 +77,7 @@ pub struct BatchChange {
 #[derive(Debug, Clone)]
 pub(super) struct Leaf {
     pub(super) range: std::ops::Range<usize>,
-    groups: Vec<usize>,
+    pub(super) groups: Vec<usize>,
 }
 
 /// All that a session is besides its vectors; with them, it resumes exactly.
@@ -98,36 +107,6 @@ pub(super) struct Counters {
     pub(super) running: Vec<LayerStatistics>,
 }
 
-/// What to take from the pieces of a batch besides their sum.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is wanted for itself, in any combination"
-)]
-struct Wanted {
-    /// Pieces of the whole batch, whatever the workers.
-    cut: bool,
-    /// Their squared norms.
-    norms: bool,
-    /// The gradients themselves.
-    gradients: bool,
-    /// Their batch statistics.
-    moments: bool,
-}
-
-/// What one forward and backward pass over a piece gives.
-pub(super) struct Piece<F> {
-    loss: f64,
-    /// Of its mean gradient.
-    pub(super) squared_norm: f64,
-    /// Other norms of its gradient times its share of the batch.
-    pub(super) norms: Norms,
-    /// Its gradient, times its share of the batch.
-    pub(super) gradient: Option<Vec<F>>,
-    pub(super) moments: Vec<GroupMoments>,
-    root: Option<Root<F>>,
-}
-
 /// Training in progress: flat parameters and optimizer state, and how many updates were made.
 pub struct Session<'pool, 'env, F: Scalar> {
     pub(super) config: &'env TrialConfig,
@@ -143,7 +122,16 @@ pub struct Session<'pool, 'env, F: Scalar> {
     average: Option<(Average, Vec<F>)>,
     /// The gradient of the update before, where its cosine with the next one is asked for.
     pub(super) previous: Option<Vec<F>>,
-    tree: Arc<OrderedTree<F>>,
+    /// Trees that no gradient is in.
+    pub(super) trees: Vec<Arc<OrderedTree<F>>>,
+    pub(super) late: Late<F>,
+    /// Where the work is spread over processes.
+    pub(super) ranks: Option<&'env dyn Ranks>,
+    /// Batches whose pieces are computed and not summed yet.
+    pub(super) pending: VecDeque<Local<F>>,
+    /// Whether this rank was told to stop, and whether any was.
+    pub(super) stop: bool,
+    any_stop: bool,
     pub(super) counters: Counters,
     pub(super) changes: Vec<BatchChange>,
     noises: Vec<UpdateNoise>,
@@ -252,6 +240,16 @@ pub fn check_probes<F: Scalar>(
     Ok(())
 }
 
+/// Why batch statistics over all workers and several ranks do not go together.
+pub fn one_piece_of_work(ranks: usize) -> String {
+    format!(
+        "batch statistics over all workers make the whole batch one piece of work, which {ranks} \
+         processes cannot share\n\
+         hint: use \"local\" or ghost groups, run without mpirun, or spread whole trials with \
+         `--distribute trials`"
+    )
+}
+
 impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     /// Starts at the initial weights of the config's seed.
     ///
@@ -297,7 +295,12 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             curvature: None,
             pool,
             state: optimizer.initial_state(),
-            tree: Arc::new(OrderedTree::new(parameters.len())),
+            trees: Vec::new(),
+            late: Late::new(config, objective.layout(), &parameters)?,
+            ranks: None,
+            pending: VecDeque::new(),
+            stop: false,
+            any_stop: false,
             setup,
             optimizer,
             parameters,
@@ -315,6 +318,38 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     pub fn with_curvature(mut self, objective: &'env dyn Objective<f64>) -> Self {
         self.curvature = Some(objective);
         self
+    }
+
+    /// With the work of each update spread over ranks, each of which has a session of the same config.
+    ///
+    /// # Errors
+    /// If the config asks for batch statistics over all workers, which is one piece of work.
+    pub fn with_ranks(mut self, ranks: &'env dyn Ranks) -> Result<Self, TrainError> {
+        let global = self.config.train.statistics_group == StatisticsGroup::Global;
+        if ranks.size() > 1 && global && self.objective.has_batch_statistics() {
+            return Err(TrainError::Statistics {
+                key: "train.statistics_group",
+                message: one_piece_of_work(ranks.size()),
+            });
+        }
+        self.ranks = Some(ranks);
+        Ok(self)
+    }
+
+    /// The ranks, where there are several.
+    pub(super) fn several_ranks(&self) -> Option<&'env dyn Ranks> {
+        self.ranks.filter(|ranks| ranks.size() > 1)
+    }
+
+    /// Tells the session whether this process was asked to stop; the others hear of it with the next
+    /// update. Returns whether any had been before the last one.
+    pub(super) fn asked_to_stop(&mut self, stop: bool) -> bool {
+        self.stop = stop;
+        if self.several_ranks().is_some() {
+            self.any_stop
+        } else {
+            stop
+        }
     }
 
     /// What was derived from config and data.
@@ -345,6 +380,11 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     /// Whether the budget is used up: it has no room for the next update, at the batch which that
     /// has.
     pub fn is_over(&self) -> bool {
+        self.late.is_over() || self.budget_is_used_up()
+    }
+
+    /// Whether the budget has no room for the next update.
+    pub(super) fn budget_is_used_up(&self) -> bool {
         let (mut state, mut reached) = (self.counters.control.clone(), self.reached());
         !self.setup.begin(&mut state, &mut reached)
     }
@@ -372,8 +412,9 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     }
 
     /// The vectors of a session besides the parameters, with their names: the optimizer's state,
-    /// the average of the parameters and the gradient of the update before where there are any.
-    pub fn vectors(&self) -> impl Iterator<Item = (&'static str, &[F])> {
+    /// the average of the parameters, the gradient of the update before, and earlier parameters that
+    /// late gradients are taken at, where there are any.
+    pub fn vectors(&self) -> impl Iterator<Item = (Cow<'static, str>, &[F])> {
         let average = self.average.iter().map(|(_, a)| (AVERAGE, a.as_slice()));
         let previous = self.previous.iter().map(|p| (PREVIOUS, p.as_slice()));
         self.optimizer
@@ -383,6 +424,24 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             .zip(self.state.iter().map(Vec::as_slice))
             .chain(average)
             .chain(previous)
+            .map(|(name, values)| (name.into(), values))
+            .chain(self.late.vectors())
+    }
+
+    /// The names of these vectors.
+    pub(super) fn names(&self) -> Vec<String> {
+        let names = self.vectors().map(|(name, _)| name.into_owned());
+        names.collect()
+    }
+
+    /// Whether all replicas of an asynchronous run are dead, or wait for one that is.
+    pub(super) fn nobody_is_left(&self) -> bool {
+        self.late.is_over()
+    }
+
+    /// How late the gradients of an asynchronous run were so far.
+    pub fn staleness(&self) -> Option<StalenessOutcome> {
+        self.late.outcome()
     }
 
     pub(super) fn counters(&self) -> &Counters {
@@ -414,6 +473,8 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             self.parameters.len(),
             "parameters of another model"
         );
+        let own = vectors.len().saturating_sub(self.late.copies());
+        self.late.restore(counters.step, vectors.split_off(own));
         if let Some(previous) = &mut self.previous {
             *previous = vectors.pop().expect("a gradient among the vectors");
         }
@@ -443,6 +504,8 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         if let Some((_, average)) = &mut self.average {
             average.clone_from(&parameters);
         }
+        self.late.start_at(&parameters);
+        self.pending.clear();
         self.parameters = parameters;
     }
 
@@ -460,7 +523,10 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         self.follow_plan();
         let batch = self.counters.control.global_batch;
         let ids = self.setup.order.batch(self.counters.position, batch);
-        self.update_on(ids)
+        let watched = self.config.probes.noise_of_updates().is_some();
+        let overlaps = self.late.fixed_delay().filter(|_| !watched);
+        let overlap = self.several_ranks().zip(overlaps);
+        self.update_on(ids, overlap)
     }
 
     /// As [`Session::step`], on these training examples instead of those of the order.
@@ -469,10 +535,38 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
     /// If the model fails.
     pub fn step_on(&mut self, ids: Vec<u64>) -> Result<StepReport, TrainError> {
         self.follow_plan();
-        self.update_on(ids)
+        self.pending.clear();
+        self.update_on(ids, None)
     }
 
-    fn update_on(&mut self, ids: Vec<u64>) -> Result<StepReport, TrainError> {
+    /// What is taken from the pieces of an update where nothing is measured.
+    fn plainly_wanted(&self) -> Wanted {
+        let follows = matches!(
+            self.config.train.batch_statistics,
+            BatchStatistics::Ema { .. }
+        );
+        Wanted {
+            moments: follows && self.objective.has_batch_statistics(),
+            ..Wanted::default()
+        }
+    }
+
+    /// The task of an update on these examples where nothing is measured.
+    pub(super) fn plain_task(&self, ids: Vec<u64>) -> Task<F> {
+        let wanted = self.plainly_wanted();
+        Task {
+            leaves: Arc::new(self.leaves(ids.len(), wanted)),
+            ids: Arc::new(ids),
+            wanted,
+            measures: Measures::default(),
+        }
+    }
+
+    fn update_on(
+        &mut self,
+        ids: Vec<u64>,
+        overlap: Option<(&'env dyn Ranks, u64)>,
+    ) -> Result<StepReport, TrainError> {
         let reached = self.reached();
         let moment = self.setup.moment(&reached);
         let need = self.setup.control.need(&self.counters.control, moment);
@@ -488,14 +582,27 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             cut,
             norms: cut || watched,
             gradients: matches!(need, Need::InnerProducts | Need::HessianNoise),
-            moments: matches!(
-                self.config.train.batch_statistics,
-                BatchStatistics::Ema { .. }
-            ) && self.objective.has_batch_statistics(),
+            ..self.plainly_wanted()
         };
         let total = ids.len();
         let leaves = Arc::new(self.leaves(total, wanted));
-        let (pieces, root) = self.reduce(&Arc::new(ids), &leaves, wanted, &measures)?;
+        let late = self.late.lateness(reached.step);
+        let reduced = match overlap {
+            Some((ranks, delay)) => self.reduce_while_computing(delay, ranks)?,
+            None => self.reduce(Task {
+                ids: Arc::new(ids),
+                leaves: Arc::clone(&leaves),
+                wanted,
+                measures: measures.clone(),
+            })?,
+        };
+        let Reduced {
+            pieces,
+            root,
+            tree,
+            stop,
+        } = reduced;
+        self.any_stop |= stop;
         let loss: f64 = pieces
             .iter()
             .zip(leaves.iter())
@@ -512,7 +619,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         };
         let state = &self.counters.control;
         let (rate, momentum) = self.setup.rates(self.config, &reached, state);
-        let lr = rate * gain;
+        let (lr, momentum) = late::rates(&self.config.train.update, late, rate * gain, momentum);
         let mut update_noise = None;
         if applies && watched {
             update_noise = self.noise_of(&leaves, &pieces, &root, &measures)?;
@@ -528,13 +635,16 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
                 previous_lr: self.counters.last_lr.unwrap_or(lr),
                 momentum,
             };
+            self.late.before_update(&self.parameters);
             self.apply(&rates, &root);
             self.counters.last_lr = Some(lr);
         }
-        self.tree.give_back(root.left);
+        self.late.after_update();
+        tree.give_back(root.left);
         if let Some(right) = root.right {
-            self.tree.give_back(right);
+            tree.give_back(right);
         }
+        self.trees.push(tree);
         let epoch_before = moment.epoch;
         let position = self.counters.position;
         let batch = reached.batch;
@@ -576,83 +686,8 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
             momentum,
             examples: total,
             workers: workers_of(self.config, batch),
-        })
-    }
-
-    /// The pieces of the batch, and the root of their gradients' tree.
-    fn reduce(
-        &mut self,
-        ids: &Arc<Vec<u64>>,
-        leaves: &Arc<Vec<Leaf>>,
-        wanted: Wanted,
-        measures: &Measures<F>,
-    ) -> Result<(Vec<Piece<F>>, Root<F>), TrainError> {
-        let total = ids.len() as f64;
-        if let Some(tree) = Arc::get_mut(&mut self.tree) {
-            tree.start(leaves.len());
-        } else {
-            // A piece of a failed step still holds the tree.
-            self.tree = Arc::new(OrderedTree::new(self.parameters.len()));
-            if let Some(tree) = Arc::get_mut(&mut self.tree) {
-                tree.start(leaves.len());
-            }
-        }
-        let point: Arc<dyn Point<F> + 'env> = Arc::from(self.objective.at(&self.parameters)?);
-        let data = self.data;
-        let (adversarial, epsilon) = self.adversarial(ids.len());
-        let work = {
-            let (tree, ids, leaves) = (Arc::clone(&self.tree), Arc::clone(ids), Arc::clone(leaves));
-            let measures = measures.clone();
-            move |index: usize| -> Result<Piece<F>, ObjectiveError> {
-                let leaf = &leaves[index];
-                let weight = leaf.range.len() as f64 / total;
-                let mut batch =
-                    Batch::gather(data, &data.train, &ids[leaf.range.clone()], &leaf.groups);
-                let moved = adversarial
-                    .saturating_sub(leaf.range.start)
-                    .min(leaf.range.len());
-                if moved > 0 {
-                    move_along_the_gradient(&*point, &mut batch, moved, epsilon)?;
-                }
-                let mut gradient = tree.take_buffer();
-                let share = F::from_f64(weight);
-                let mode = StatisticsMode::Batch;
-                let (loss, moments) = if wanted.moments {
-                    point.gradient_and_moments(batch, mode, share, &mut gradient)?
-                } else {
-                    (
-                        point.gradient(batch, mode, share, &mut gradient)?,
-                        Vec::new(),
-                    )
-                };
-                let squared_norm = if wanted.norms {
-                    squared_norm(&gradient, None) / (weight * weight)
-                } else {
-                    0.0
-                };
-                let kept = wanted.gradients.then(|| gradient.clone());
-                Ok(Piece {
-                    loss,
-                    squared_norm,
-                    norms: measures.of(&gradient, None),
-                    gradient: kept,
-                    moments,
-                    root: tree.deposit(index, gradient),
-                })
-            }
-        };
-        let mut pieces = Vec::with_capacity(leaves.len());
-        let mut root = None;
-        for result in self.pool.map(leaves.len(), work) {
-            let mut piece = result?;
-            root = root.or(piece.root.take());
-            pieces.push(piece);
-        }
-        root.map(|root| (pieces, root)).ok_or_else(|| {
-            ObjectiveError::Panicked {
-                message: "a piece of the batch was lost".to_owned(),
-            }
-            .into()
+            staleness: late.staleness,
+            replica: late.replica,
         })
     }
 
@@ -722,7 +757,7 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         Ok(population_statistics_at(
             self.objective,
             self.data,
-            self.pool,
+            (self.pool, self.ranks),
             parameters,
             self.statistics_group(),
             self.config.data.split_seed,
@@ -777,7 +812,14 @@ impl<'pool, 'env, F: Scalar> Session<'pool, 'env, F> {
         };
         let ids = self.evaluated(split, examples.len());
         let n = ids.len();
-        let scores = scores_at(point, self.data, self.pool, examples, ids, statistics)?;
+        let scores = scores_at(
+            point,
+            self.data,
+            (self.pool, self.ranks),
+            examples,
+            ids,
+            statistics,
+        )?;
         Ok(Some(Evaluation {
             loss: scores.loss,
             accuracy: scores.accuracy,

@@ -368,7 +368,7 @@ impl Setup {
     }
 
     /// Whether the budget has no room for the next update.
-    fn is_over(&self, reached: &Reached) -> bool {
+    pub(super) fn is_over(&self, reached: &Reached) -> bool {
         let next = || self.order.after(reached.position, reached.batch);
         match self.budget {
             Budget::Steps(steps) => reached.step >= steps,

@@ -8,8 +8,8 @@ use super::TrainError;
 use super::checkpoint::{self, Probed, Progress, Tables};
 use super::outcome::{Evaluation, Status, TargetOutcome, TrialOutcome};
 use super::session::Session;
-use crate::collective::Pool;
-use crate::config::{Metric, Split, TargetConfig, TrialConfig};
+use crate::collective::{Pool, Ranks};
+use crate::config::{Metric, Split, TargetConfig, TrialConfig, Update};
 use crate::data::Data;
 use crate::model::{AnyObjective, weights};
 use crate::objective::{LayerStatistics, Objective, Scalar};
@@ -24,7 +24,10 @@ const BATCH_HEADER: &str = "step,epoch,examples,from_batch,to_batch,from_rate_fa
 const NOISE_HEADER: &str = "step,epoch,examples,lr,b_small,g2_small,b_big,g2_big,tr_sigma,squared_gradient,cosine_previous,cosine_workers,snr,adamw_g2_small,adamw_g2_big\n";
 const LAYER_NOISE_HEADER: &str = "step,layer,b_small,g2_small,b_big,g2_big\n";
 
+const STALENESS_HEADER: &str = "step,seconds,replica,staleness\n";
+
 const STEPS: &str = "steps.csv";
+const STALENESS: &str = "staleness.csv";
 pub(super) const EVALUATIONS: &str = "evaluations.csv";
 const BATCH: &str = "batch.csv";
 const NOISE: &str = "noise.csv";
@@ -42,6 +45,9 @@ pub(super) fn tables(config: &TrialConfig) -> Vec<(&'static str, &'static str)> 
         (EVALUATIONS, EVALUATIONS_HEADER),
         (BATCH, BATCH_HEADER),
     ];
+    if matches!(config.train.update, Update::Asynchronous { .. }) {
+        tables.push((STALENESS, STALENESS_HEADER));
+    }
     if let Some(noise) = config.probes.noise_of_updates() {
         tables.push((NOISE, NOISE_HEADER));
         if noise.layers {
@@ -80,6 +86,9 @@ pub struct Control<'a> {
     pub checkpoint_seconds: f64,
     /// Told after each update: updates made, updates in all, loss of the batch.
     pub progress: &'a (dyn Fn(u64, u64, f64) + Sync),
+    /// Processes that the work of each update is spread over: each runs this trial, and the first
+    /// writes.
+    pub ranks: Option<&'a dyn Ranks>,
 }
 
 /// Runs a trial in its folder: resumes from its checkpoint if there is one, and writes steps.csv,
@@ -99,7 +108,10 @@ pub fn run_trial<F: Scalar>(
     control: Control<'_>,
 ) -> Result<TrialOutcome, TrainError> {
     Pool::with(control.threads, |pool| {
-        let session = Session::new(config, data, objective, pool)?.with_curvature(curvature);
+        let mut session = Session::new(config, data, objective, pool)?.with_curvature(curvature);
+        if let Some(ranks) = control.ranks {
+            session = session.with_ranks(ranks)?;
+        }
         let mut trial = Trial::open(config, session, places, control)?;
         trial.run()?;
         trial.finish(model)
@@ -126,10 +138,11 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
     ) -> Result<Self, TrainError> {
         let path = places.folder.join(CHECKPOINT);
         let length = session.parameters().len();
-        let names: Vec<&str> = session.vectors().map(|(name, _)| name).collect();
+        let names = session.names();
         let own = tables(config);
         let files: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
-        let found = checkpoint::read::<F>(&path, places.run_id, length, &names, &files)?;
+        let found =
+            checkpoint::read::<F>(&path, places.run_id, length, &names, &files, control.ranks)?;
         let (progress, tables) = if let Some(found) = found {
             session.restore(found.counters, found.parameters, found.vectors);
             (found.progress, found.tables)
@@ -172,18 +185,26 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
                 continue;
             }
             if over {
-                let censored = self.progress.target.is_some_and(|t| !t.reached);
+                let censored = self.progress.target.is_some_and(|t| !t.reached)
+                    || self.session.nobody_is_left() && !self.session.budget_is_used_up();
                 let status = if censored {
                     Status::Censored
                 } else {
                     Status::Completed
                 };
-                let stopped = (!self.session.is_over())
-                    .then(|| format!("{STOPPED} update {step}, by `train.stop_steps`"));
+                let stopped = if self.session.nobody_is_left() {
+                    Some(format!(
+                        "no replica sends gradients any more after update {step}"
+                    ))
+                } else {
+                    (!self.session.is_over())
+                        .then(|| format!("{STOPPED} update {step}, by `train.stop_steps`"))
+                };
                 self.progress.finished = Some((status, stopped));
                 break;
             }
-            if self.control.stop.load(Ordering::Relaxed) {
+            let stop = self.control.stop.load(Ordering::Relaxed);
+            if self.session.asked_to_stop(stop) {
                 self.checkpoint()?;
                 return Err(TrainError::Interrupted { step });
             }
@@ -206,6 +227,10 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
                     report.workers,
                 );
                 self.write(STEPS, &row);
+                if let Some((replica, seconds)) = report.replica {
+                    let row = format!("{step},{seconds},{replica},{}\n", report.staleness);
+                    self.write(STALENESS, &row);
+                }
             }
             let total = self.session.setup().total_steps.max(step);
             (self.control.progress)(step, total, report.loss);
@@ -242,6 +267,11 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
     fn is_over(&self) -> bool {
         let stop = self.config.train.stop_steps;
         stop.is_some_and(|stop| self.session.step_count() >= stop) || self.session.is_over()
+    }
+
+    /// Whether this process writes the trial's files.
+    fn writes(&self) -> bool {
+        self.control.ranks.is_none_or(|ranks| ranks.rank() == 0)
     }
 
     /// Appends to a table.
@@ -342,7 +372,14 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             Some(train) if self.progress.evaluated_step == Some(step) => Some(*train),
             _ => self.session.evaluate(Split::Train, &statistics)?,
         };
-        let rows = match self.session.probe(&statistics, self.control.stop) {
+        // Ranks make probes each for itself, and stop together, after an update.
+        let never = AtomicBool::new(false);
+        let stop = if self.session.several_ranks().is_some() {
+            &never
+        } else {
+            self.control.stop
+        };
+        let rows = match self.session.probe(&statistics, stop) {
             Err(TrainError::Probe(ProbeError::Interrupted)) => {
                 self.checkpoint()?;
                 return Err(TrainError::Interrupted { step });
@@ -466,6 +503,9 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
 
     /// The state on disk; the tables beside it are there for the user to watch.
     fn checkpoint(&mut self) -> Result<(), TrainError> {
+        if !self.writes() {
+            return Ok(());
+        }
         let folder = self.places.folder;
         for (name, table) in self.tables.named() {
             store::write_atomic(&folder.join(name), table.as_bytes())?;
@@ -487,8 +527,10 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             Some((step, statistics)) if step == self.session.step_count() => statistics,
             _ => self.session.statistics()?,
         };
-        let bytes = weights::to_bytes(model, self.session.evaluated_parameters(), &statistics)?;
-        store::write_atomic(&self.places.folder.join("model.safetensors"), &bytes)?;
+        if self.writes() {
+            let bytes = weights::to_bytes(model, self.session.evaluated_parameters(), &statistics)?;
+            store::write_atomic(&self.places.folder.join("model.safetensors"), &bytes)?;
+        }
         self.checkpoint()?;
         let step = self.session.step_count();
         let exchange = self.session.statistics_exchange(&statistics);
@@ -502,6 +544,7 @@ impl<'a, 'pool, 'env, F: Scalar> Trial<'a, 'pool, 'env, F> {
             evaluation: self.progress.evaluation,
             target: self.progress.target,
             statistics_exchange: exchange,
+            staleness: self.session.staleness().map(Box::new),
         })
     }
 }

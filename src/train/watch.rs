@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::TrainError;
-use super::session::{Leaf, Piece, Session};
+use super::gradient::Piece;
+use super::session::{Leaf, Session};
 use crate::collective::Root;
 use crate::config::OptimizerConfig;
 use crate::math::noise::PieceNorms;
@@ -65,9 +66,9 @@ fn scaled_norm<F: Scalar>(a: &[F], b: Option<&[F]>, scale: &[F]) -> f64 {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Norms {
     /// Of each layer, where they are wanted.
-    layers: Vec<f64>,
+    pub(super) layers: Vec<f64>,
     /// In the optimizer's metric, where it has one.
-    metric: Option<f64>,
+    pub(super) metric: Option<f64>,
 }
 
 /// Which norms are wanted besides the plain one.

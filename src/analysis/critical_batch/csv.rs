@@ -204,7 +204,11 @@ impl Columns {
             steps: required("steps")?,
             case: find("case"),
             seed: find("seed"),
-            rate: find("rate"),
+            // What knows no rates writes the column empty.
+            rate: find("rate").filter(|&index| {
+                let filled = |cells: &Vec<Option<String>>| cells[index].is_some();
+                table.rows().iter().any(filled)
+            }),
             reached: find("reached"),
             ignored: ignored.map(|i| names[i].to_owned()).collect(),
         })
