@@ -21,11 +21,13 @@ do. So each run is first made once, untimed, to find the fewest iterations that 
 then timed with exactly these (maxIter; its own stops are off): the best that a user could have chosen, knowing the
 answer. The residual printed is that of the pair which PyHessian returned, by one more product in float64. What it
 does with its defaults is printed too. PyHessian runs in float32, as it is used, and in float64, where it needs
-torch.set_default_dtype for its starting vectors; it is not patched when timed. batchlab's residual and standard error
-are its own; the script says where eigenvalues or traces of the two sides differ by more than these allow.
+torch.set_default_dtype for its starting vectors; it is not patched when timed. batchlab runs in float64, as it is used,
+and with products in float32 (--precision f32); its vectors, sums and residuals are in float64 in both. Its residual and
+standard error are its own; the script says where eigenvalues or traces of the two sides differ by more than these allow.
 
 Seconds are those of computing, with weights and examples in memory, in a process of its own for each run: PyHessian's
-constructor (one gradient) is in both of its numbers. The order of the sides alternates from round to round, and
+constructor (one gradient) is in both of its numbers. batchlab's seconds of an eigenvalue include the product in float64 that
+its residual comes from; PyHessian's do not, but for the rows "with its residual", which add the product above. The order of the sides alternates from round to round, and
 PyHessian's seed changes; batchlab's vectors are those of data.split_seed. A ratio above 1: batchlab is faster.
 """
 
@@ -53,13 +55,13 @@ MOST_PRODUCTS = 20000
 # --- batchlab --------------------------------------------------------------------------------------------
 
 
-def probe(options, threads):
+def probe(options, threads, precision="f64"):
     """What `batchlab probe --json` reports of the largest eigenvalue and the trace, and its wall-clock seconds."""
     # Weights from elsewhere go with a study file; a trial's config is one.
     source = [options.run / "config.toml", "--weights", options.weights] if options.weights else [options.run]
     wanted = ["--largest", 1, "--smallest", 0, "--tolerance", options.residual, "--trace-tolerance", options.share]
     most = ["--max-products", MOST_PRODUCTS, "--trace-products", MOST_PRODUCTS]
-    where = ["--examples", options.examples, "--threads", threads]
+    where = ["--examples", options.examples, "--threads", threads, "--precision", precision]
     with tempfile.TemporaryDirectory() as folder:
         command = [options.batchlab, "probe", *source, "hessian", *where, *wanted, *most]
         out, wall = call([*command, "--json", "--quiet", "--out", folder])
@@ -71,9 +73,9 @@ def batchlab_ids(options):
     return probe(options, 1)[0]["ids"]
 
 
-def batchlab_side(options, threads):
+def batchlab_side(options, threads, precision):
     """As `PyHessianSide.answer`; residual and standard error are relative here, absolute in batchlab's report."""
-    found, wall = probe(options, threads)
+    found, wall = probe(options, threads, precision)
     rows = {row["quantity"]: row for row in found["rows"] if row["probe"] == "hessian"}
     answer = {"wall": wall}
     for quantity, stage, error in (("eigenvalue", "eigenvalues", "residual"), ("trace", "trace", "standard_error")):
@@ -287,8 +289,10 @@ class PyHessianSide:
     def eigenvalue(self):
         iterations = self.fewest_iterations()
         (values, vectors), seconds = self.timed(lambda tool: tool.eigenvalues(maxIter=iterations, tol=0.0))
+        start = time.perf_counter()
         residual = self.residual(values[0], vectors[0])
-        return {"value": values[0], "seconds": seconds, "products": iterations, "accuracy": residual}
+        known = seconds + time.perf_counter() - start
+        return {"value": values[0], "seconds": seconds, "known": known, "products": iterations, "accuracy": residual}
 
     def trace(self):
         probes = self.fewest_probes()
@@ -374,20 +378,21 @@ def compare(options):
                 f"PyHessian {p}": lambda p=p: pyhessian_side(options, threads, p, seed) for p in options.precision
             }
             if not options.pyhessian_only:
-                sides["batchlab"] = lambda: batchlab_side(options, threads)
+                for p in options.precision:
+                    sides[f"batchlab {p}"] = lambda p=p: batchlab_side(options, threads, p)
             found = in_turns(number, sides)
             rounds.append({"round": number, "threads": threads, "seed": seed, "sides": found})
             for side, answer in found.items():
-                if side != "batchlab" and not options.pyhessian_only:
-                    check(found["batchlab"], answer, options)
+                if side.startswith("PyHessian") and not options.pyhessian_only:
+                    check(found[side.replace("PyHessian", "batchlab")], answer, options)
                 told = ", ".join(f"{q} {answer[q]['value']:.6g} in {answer[q]['seconds']:.2f} s" for q in QUANTITIES)
                 print(f"round {number + 1}, {threads} threads: {side}: {told}", file=sys.stderr)
     return rounds
 
 
-def cells(answers):
+def cells(answers, seconds_of="seconds"):
     """Median seconds, products and accuracy."""
-    seconds = statistics.median(a["seconds"] for a in answers)
+    seconds = statistics.median(a[seconds_of] for a in answers)
     products = statistics.median(a["products"] for a in answers)
     worst = max(a["accuracy"] for a in answers)
     return f"{seconds:.3f} | {products:.0f} | {worst:.1e}"
@@ -409,12 +414,15 @@ def print_tables(options, rounds):
             turns = [r["sides"] for r in rounds if r["threads"] == threads]
             for precision in options.precision:
                 theirs = [turn[f"PyHessian {precision}"][quantity] for turn in turns]
-                ours, ratio = " | | ", ""
-                if not options.pyhessian_only:
-                    own = [turn["batchlab"][quantity] for turn in turns]
-                    ours = cells(own)
-                    ratio = spread([t["seconds"] / o["seconds"] for t, o in zip(theirs, own)])
-                print(f"| {quantity} | {threads} | {precision} | {cells(theirs)} | {ours} | {ratio} |")
+                for name, seconds in ((quantity, "seconds"), (f"{quantity} with its residual", "known")):
+                    if seconds not in theirs[0]:
+                        continue
+                    ours, ratio = " | | ", ""
+                    if not options.pyhessian_only:
+                        own = [turn[f"batchlab {precision}"][quantity] for turn in turns]
+                        ours = cells(own)
+                        ratio = spread([t[seconds] / o["seconds"] for t, o in zip(theirs, own)])
+                    print(f"| {name} | {threads} | {precision} | {cells(theirs, seconds)} | {ours} | {ratio} |")
     print("\nPyHessian with its own stops (maxIter = 100, tol = 1e-3), whatever it reached:\n")
     print("| | threads | precision | s | reached, range over seeds |")
     print("|---|---:|---|---:|---:|")
@@ -437,7 +445,7 @@ def main():
     parser.add_argument("--examples", type=int, default=4096)
     parser.add_argument("--residual", type=float, default=1e-3, help="of the eigenvalue, relative to it")
     parser.add_argument("--share", type=float, default=0.02, help="standard error of the trace, relative to it")
-    parser.add_argument("--precision", nargs="+", default=["f32", "f64"], choices=["f32", "f64"], help="of PyHessian")
+    parser.add_argument("--precision", nargs="+", default=["f32", "f64"], choices=["f32", "f64"], help="of both sides")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
