@@ -707,7 +707,7 @@ fn a_rank_that_is_slow_takes_fewer_trials() {
 fn the_critical_batch_size_is_the_same_on_ranks() {
     let place = Place::new();
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/critical-batch.toml");
-    let small = ["seeds=1", "critical_batch.batches=[16, 64]"];
+    let small = ["seeds=1", "critical_batch.batches=[8, 32]"];
     let arguments = |results: &str, more: &[&str]| -> Vec<String> {
         let mut all = vec![
             "critical-batch".to_owned(),
