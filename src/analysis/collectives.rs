@@ -598,6 +598,17 @@ pub enum CollectivesError {
         /// What was given.
         found: f64,
     },
+    /// A slow link that no simulation has.
+    #[error(
+        "slow link {}-{}: no simulation has it; the largest is of {ranks} ranks, counted from 0",
+        link.0, link.1
+    )]
+    SlowLink {
+        /// The ranks it joins.
+        link: (usize, usize),
+        /// Ranks of the largest simulation.
+        ranks: u64,
+    },
     /// A simulation that does not end, which no schedule here has.
     #[error(transparent)]
     Deadlock(#[from] Deadlock),
@@ -691,6 +702,14 @@ impl Question {
                     bytes,
                     element_bytes: self.element_bytes,
                 });
+            }
+        }
+        if let Some(SlowLink { ranks: link, .. }) = self.disturbed.and_then(|d| d.slow_link) {
+            let most = self.simulated.ranks as u64;
+            let simulated = self.ranks.iter().copied().filter(|&ranks| ranks <= most);
+            let ranks = simulated.max().unwrap_or(0);
+            if link.0.max(link.1) as u64 >= ranks {
+                return Err(CollectivesError::SlowLink { link, ranks });
             }
         }
         let Power {
@@ -1572,6 +1591,20 @@ mod tests {
                 ..question()
             })
             .starts_with("static power (W): expected a number from 0")
+        );
+        assert_eq!(
+            refused(Question {
+                disturbed: Some(Disturbed {
+                    jitter: 0.0,
+                    slow_link: Some(SlowLink {
+                        ranks: (0, 13),
+                        factor: 2,
+                    }),
+                    seeds: 2,
+                }),
+                ..question()
+            }),
+            "slow link 0-13: no simulation has it; the largest is of 13 ranks, counted from 0"
         );
     }
 }
