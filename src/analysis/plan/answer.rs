@@ -1125,7 +1125,6 @@ up_to = 256
                 layers: 3,
                 activation_bytes: None,
             }),
-            ..PlanInputs::default()
         };
         let set = ["device.measure=true", "model.study=s.toml"];
         let exact = ask(&set, &with(0.0)).unwrap();
