@@ -181,18 +181,48 @@ fn wrong_usage_says_what_would_be_right() {
         (&["--ranks", "0"], "expected ranks from 1"),
         (&["--ranks", "8..2"], "expected ranks from 1"),
         (&["--bytes", "12x"], "expected bytes from 1"),
-        (&["--bytes", "10"], "expected a multiple of 4 bytes"),
+        (
+            &["--bytes", "10"],
+            "--bytes: expected a multiple of 4 bytes",
+        ),
         (
             &["--operation", "scatter", "--algorithm", "ring"],
-            "ring cannot do scatter; flat, tree and binomial can",
+            "--algorithm: ring cannot do scatter; flat, tree and binomial can",
         ),
         (
             &["--alpha", "1e-6", "--gap", "1e-6"],
             "parameters of one model",
         ),
-        (&["--alpha", "nan"], "alpha: expected 0 to"),
-        (&["--gap", "1"], "expected at most L + 2o"),
-        (&["--static-power", "inf"], "static power (W)"),
+        (
+            &["--algorithm", "tree=99999999999"],
+            "expected a number from 1 to 1073741824 after `tree=`",
+        ),
+        (
+            &["--alpha", "nan"],
+            "--alpha: expected alpha from 0 to 1e4 s, found NaN",
+        ),
+        (&["--gap", "1"], "--gap: expected gap g of at most L + 2o"),
+        (
+            &["--static-power", "inf"],
+            "--static-power: expected static power from 0 to 1e6 W, found inf",
+        ),
+        (
+            &["--energy-per-byte", "1e308"],
+            "--energy-per-byte: expected energy of a byte from 0 to 1e6 J",
+        ),
+        (
+            &["--jitter", "1e300"],
+            "--jitter: expected jitter from 0 to 1e4 s, found 1e300",
+        ),
+        (
+            &["--jitter", "1e-6", "--simulate-up-to", "0"],
+            "--jitter: expected a case of 2 ranks or more that is simulated",
+        ),
+        (&["--jitter", "1e-6", "--ranks", "32"], "found none"),
+        (
+            &["--slow-link", "0-1=10", "--ranks", "32"],
+            "--slow-link: no simulation has the slow link 0-1",
+        ),
         (&["--slow-link", "1-1=3"], "expected two ranks"),
         (&["--threads", "4"], "--measure"),
         (
@@ -216,6 +246,106 @@ fn wrong_usage_says_what_would_be_right() {
 }
 
 #[test]
+fn negative_numbers_are_out_of_range() {
+    for (flag, expected) in [
+        ("--alpha", "--alpha: expected alpha from 0 to 1e4 s"),
+        ("--gap-per-byte", "--gap-per-byte: expected gap per byte G"),
+        ("--jitter", "--jitter: expected jitter from 0 to 1e4 s"),
+        ("--static-power", "--static-power: expected static power"),
+        ("--ranks", "expected ranks from 1"),
+        ("--simulate-up-to", "-1 is not in 0..=4096"),
+    ] {
+        let error = refused(&[flag, "-1"]);
+        assert!(error.contains(expected), "{flag}\n{error}");
+    }
+    assert!(refused(&["--alpha", "-1e-6"]).contains("found -1e-6"));
+}
+
+#[test]
+fn flags_without_effect_are_refused() {
+    for arguments in [
+        &["--seeds", "5"][..],
+        &["--slow-link", "0-1=2", "--seeds", "5"],
+        &["--repetitions", "5"],
+        &["--warm-up", "5"],
+        &["--most-seconds", "5"],
+        &["--rank-timeout", "5"],
+    ] {
+        let error = refused(arguments);
+        assert!(
+            error.contains("were not provided"),
+            "{arguments:?}\n{error}"
+        );
+    }
+    let measured = |more: &[&str]| refused(&[&["--measure", "--threads", "2"], more].concat());
+    for more in [
+        ["--static-power", "5"],
+        ["--energy-per-message", "5"],
+        ["--energy-per-byte", "5"],
+        ["--simulate-up-to", "5"],
+        ["--rank-timeout", "5"],
+    ] {
+        let error = measured(&more);
+        assert!(error.contains("cannot be used with"), "{more:?}\n{error}");
+    }
+    for more in [
+        ["--alpha", "1e-6"],
+        ["--beta", "1e-9"],
+        ["--gamma", "1e-9"],
+        ["--preset", "ethernet-10g"],
+    ] {
+        let error = measured(&[&["--algorithm", "ring,tree=3"], &more[..]].concat());
+        let expected = format!("{}: with --measure it only chooses", more[0]);
+        assert!(error.contains(&expected), "{more:?}\n{error}");
+    }
+}
+
+#[test]
+fn a_chain_is_named_with_the_segments_that_are_carried_out() {
+    let text = printed(&[
+        "--algorithm",
+        "chain=1000000000",
+        "--ranks",
+        "4",
+        "--bytes",
+        "1KiB",
+        "--gamma",
+        "0",
+    ]);
+    assert!(text.contains("chain of 256 segments"), "{text}");
+    assert!(text.contains("gamma = 0 s/B"), "{text}");
+}
+
+/// Measuring would take days.
+#[test]
+fn a_folder_that_cannot_be_made_is_refused_before_anything_is_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    for out in [&file, &file.join("below")] {
+        for more in [
+            &["--ranks", "4"][..],
+            &[
+                "--measure",
+                "--threads",
+                "2",
+                "--repetitions",
+                "1000000",
+                "--most-seconds",
+                "1e6",
+            ],
+        ] {
+            let out = ["--bytes", "8", "--out", out.to_str().unwrap()];
+            let output = collectives(&[more, &out].concat());
+            assert_eq!(output.status.code(), Some(1), "{more:?}");
+            let error = String::from_utf8(output.stderr).unwrap();
+            assert!(error.contains("--out: cannot create the folder"), "{error}");
+            assert!(output.stdout.is_empty(), "{more:?}");
+        }
+    }
+}
+
+#[test]
 fn the_report_of_a_study_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("study.json"), "{}").unwrap();
@@ -231,6 +361,8 @@ fn the_report_of_a_study_is_left_alone() {
 fn threads_are_measured_and_the_model_fitted() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("measured");
+    let costs = ["--ranks", "2..8", "--bytes", "8", "--out"];
+    printed(&[&costs[..], &[out.to_str().unwrap()]].concat());
     let text = printed(&[
         "--measure",
         "--threads",
@@ -268,6 +400,14 @@ fn threads_are_measured_and_the_model_fitted() {
             .all(|n| *n == Some(5))
     );
     assert_eq!(table(&out.join("fit.csv")).len(), 3);
+    for name in [
+        "collectives.csv",
+        "crossovers.csv",
+        "parameters.csv",
+        "figures/collectives-ranks.svg",
+    ] {
+        assert!(!out.join(name).exists(), "{name}");
+    }
     for name in ["measured-all-reduce", "measured-broadcast", "model"] {
         let figure = out.join(format!("figures/collectives-{name}.svg"));
         assert!(figure.exists(), "{}", figure.display());

@@ -32,6 +32,16 @@ const TICKS_PER_SECOND: f64 = 1e21;
 const MOST_LATENCY: f64 = 1e4;
 const MOST_PER_BYTE: f64 = 1e-3;
 
+/// Most watts of a rank, and most joules of a message or a byte.
+const MOST_POWER: f64 = 1e6;
+const MOST_ENERGY: f64 = 1e6;
+
+/// Most children of a node, or segments, that can be asked for.
+const MOST_PARTS: usize = 1 << 30;
+
+/// The tables of costs.
+pub const COST_TABLES: [&str; 3] = ["collectives.csv", "crossovers.csv", "parameters.csv"];
+
 /// Sizes looked at in an octave for crossovers, and how close one is found.
 const PER_OCTAVE: f64 = 4.0;
 const CLOSE: f64 = 5e-4;
@@ -117,8 +127,13 @@ impl Choice {
         algorithm.can(operation)
     }
 
+    /// Whether children or segments are left open.
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::Tree(None) | Self::Chain(None))
+    }
+
     /// The case of this algorithm, with the best children or segments in the model where none are
-    /// given. `None` where it cannot do the operation.
+    /// given, and no more segments than elements. `None` where it cannot do the operation.
     pub fn case(
         self,
         operation: Operation,
@@ -137,7 +152,9 @@ impl Choice {
                 k: network.best_arity(operation, ranks, elements, element_bytes)?,
             },
             Self::Binomial => Algorithm::Binomial,
-            Self::Chain(Some(segments)) => Algorithm::Chain { segments },
+            Self::Chain(Some(segments)) => Algorithm::Chain {
+                segments: segments.min(elements.max(1)),
+            },
             Self::Chain(None) => Algorithm::Chain {
                 segments: network.best_segments(operation, ranks, elements, element_bytes)?,
             },
@@ -183,12 +200,12 @@ impl FromStr for Choice {
         let Some(number) = number else {
             return Ok(choice);
         };
-        let n = number.parse().ok().filter(|n| (1..=1 << 30).contains(n));
+        let n = number.parse().ok().filter(|n| (1..=MOST_PARTS).contains(n));
         match (choice, n) {
             (Self::Tree(_), Some(_)) => Ok(Self::Tree(n)),
             (Self::Chain(_), Some(_)) => Ok(Self::Chain(n)),
             (Self::Tree(_) | Self::Chain(_), None) => Err(format!(
-                "expected a number from 1 after `{word}=`, found `{number}`"
+                "expected a number from 1 to {MOST_PARTS} after `{word}=`, found `{number}`"
             )),
             _ => Err(format!(
                 "expected `{word}` alone, found `{text}`; a number belongs to `tree=K` and `chain=SEGMENTS`"
@@ -296,6 +313,15 @@ pub fn parse_slow_link(text: &str) -> Result<SlowLink, String> {
     })
 }
 
+/// A number with a power of ten, `2e-6`, and zero as `0`.
+pub fn scientific(value: f64) -> String {
+    if value == 0.0 {
+        "0".to_owned()
+    } else {
+        format!("{value:e}")
+    }
+}
+
 /// A network: a model with its parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Network {
@@ -373,14 +399,7 @@ impl Network {
             } else {
                 MOST_PER_BYTE
             };
-            if !(0.0..=most).contains(&found) {
-                return Err(CollectivesError::Parameter {
-                    name,
-                    most,
-                    unit,
-                    found,
-                });
-            }
+            in_range(name, most, unit, found)?;
         }
         match self {
             Self::LogGp(m) if m.gap > m.latency + 2.0 * m.overhead => Err(CollectivesError::Gap {
@@ -390,6 +409,23 @@ impl Network {
             _ => Ok(()),
         }
     }
+}
+
+fn in_range(
+    name: &'static str,
+    most: f64,
+    unit: &'static str,
+    found: f64,
+) -> Result<(), CollectivesError> {
+    if (0.0..=most).contains(&found) {
+        return Ok(());
+    }
+    Err(CollectivesError::Parameter {
+        name,
+        most,
+        unit,
+        found,
+    })
 }
 
 /// Parameters under a name.
@@ -544,7 +580,7 @@ pub fn network(
 #[derive(Debug, thiserror::Error)]
 pub enum CollectivesError {
     /// A parameter out of range.
-    #[error("{name}: expected 0 to {most:e} {unit}, found {found:e}")]
+    #[error("expected {name} from 0 to {most:e} {unit}, found {found:e}")]
     Parameter {
         /// Which.
         name: &'static str,
@@ -556,7 +592,10 @@ pub enum CollectivesError {
         found: f64,
     },
     /// The closed forms of LogGP need g <= L + 2o.
-    #[error("gap g: expected at most L + 2o = {most:e} s, as the closed forms ask, found {gap:e}")]
+    #[error(
+        "expected gap g of at most L + 2o = {} s, as the closed forms ask, found {gap:e}",
+        scientific(*most)
+    )]
     Gap {
         /// What was given.
         gap: f64,
@@ -588,19 +627,19 @@ pub enum CollectivesError {
         /// Bytes of an element.
         element_bytes: usize,
     },
-    /// A number out of range.
-    #[error("{name}: expected {expected}, found {found}")]
-    Number {
-        /// Which.
-        name: &'static str,
-        /// What would be right.
-        expected: &'static str,
-        /// What was given.
-        found: f64,
+    /// Jitter that no simulation has.
+    #[error(
+        "expected a case of 2 ranks or more that is simulated, to have jitter, found none; \
+         cases of up to {} ranks and {} messages are simulated",
+        simulated.ranks, simulated.messages
+    )]
+    Jitter {
+        /// Which cases are simulated.
+        simulated: Bounds,
     },
     /// A slow link that no simulation has.
     #[error(
-        "slow link {}-{}: no simulation has it; the largest is of {ranks} ranks, counted from 0",
+        "no simulation has the slow link {}-{}; the largest is of {ranks} ranks, counted from 0",
         link.0, link.1
     )]
     SlowLink {
@@ -704,35 +743,63 @@ impl Question {
                 });
             }
         }
-        if let Some(SlowLink { ranks: link, .. }) = self.disturbed.and_then(|d| d.slow_link) {
-            let most = self.simulated.ranks as u64;
-            let simulated = self.ranks.iter().copied().filter(|&ranks| ranks <= most);
-            let ranks = simulated.max().unwrap_or(0);
-            if link.0.max(link.1) as u64 >= ranks {
-                return Err(CollectivesError::SlowLink { link, ranks });
-            }
-        }
         let Power {
             static_watts,
             message_joules,
             byte_joules,
         } = self.power;
-        let jitter = self.disturbed.map_or(0.0, |d| d.jitter);
-        for (name, found) in [
-            ("static power (W)", static_watts),
-            ("energy of a message (J)", message_joules),
-            ("energy of a byte (J)", byte_joules),
-            ("jitter (s)", jitter),
-        ] {
-            if !(found.is_finite() && found >= 0.0) {
-                return Err(CollectivesError::Number {
-                    name,
-                    expected: "a number from 0",
-                    found,
-                });
-            }
+        in_range("static power", MOST_POWER, "W", static_watts)?;
+        in_range("energy of a message", MOST_ENERGY, "J", message_joules)?;
+        in_range("energy of a byte", MOST_ENERGY, "J", byte_joules)?;
+        let Some(disturbed) = self.disturbed else {
+            return Ok(());
+        };
+        in_range("jitter", MOST_LATENCY, "s", disturbed.jitter)?;
+        let ranks = self.most_simulated();
+        if disturbed.jitter > 0.0 && ranks < 2 {
+            return Err(CollectivesError::Jitter {
+                simulated: self.simulated,
+            });
         }
-        Ok(())
+        match disturbed.slow_link {
+            Some(SlowLink { ranks: link, .. }) if link.0.max(link.1) as u64 >= ranks => {
+                Err(CollectivesError::SlowLink { link, ranks })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn simulates(&self, ranks: usize, traffic: &Traffic) -> bool {
+        ranks <= self.simulated.ranks && traffic.messages <= self.simulated.messages
+    }
+
+    /// Ranks of the largest simulation; 0 without one.
+    fn most_simulated(&self) -> u64 {
+        let (size, network) = (self.element_bytes, &self.network);
+        let is_simulated = |operation, choice: Choice, ranks: u64, bytes: u64| {
+            // Trees and chains of many ranks would take long.
+            ranks <= self.simulated.ranks as u64
+                && choice
+                    .case(
+                        operation,
+                        ranks as usize,
+                        bytes as usize / size,
+                        size,
+                        network,
+                    )
+                    .and_then(|case| case.traffic())
+                    .is_some_and(|traffic| self.simulates(ranks as usize, &traffic))
+        };
+        let any = |ranks: &u64| {
+            self.operations.iter().any(|&operation| {
+                let mut choices = self.choices(operation).into_iter();
+                choices.any(|choice| {
+                    let mut lengths = self.bytes.iter();
+                    lengths.any(|&bytes| is_simulated(operation, choice, *ranks, bytes))
+                })
+            })
+        };
+        self.ranks.iter().copied().filter(any).max().unwrap_or(0)
     }
 
     /// Lengths between which crossovers are looked for, in elements.
@@ -787,7 +854,7 @@ impl Row {
     pub fn parts(&self) -> Option<usize> {
         match self.case.algorithm {
             Algorithm::KaryTree { k } => Some(k),
-            Algorithm::Chain { segments } => Some(segments.min(self.case.elements)),
+            Algorithm::Chain { segments } => Some(segments),
             _ => None,
         }
     }
@@ -909,8 +976,7 @@ fn row(
     let Some(mut row) = known() else {
         return Ok(None);
     };
-    let bounds = question.simulated;
-    if ranks <= bounds.ranks && row.traffic.messages <= bounds.messages {
+    if question.simulates(ranks, &row.traffic) {
         simulate(question, &mut row)?;
     }
     Ok(Some(row))
@@ -1098,15 +1164,15 @@ fn even(
     let Network::Hockney(model) = &question.network else {
         return None;
     };
-    let open = |choice| matches!(choice, Choice::Tree(None) | Choice::Chain(None));
-    if open(a) || open(b) {
+    if a.is_open() || b.is_open() {
         return None;
     }
     let case = |choice: Choice| {
         choice.case(
             operation,
             ranks,
-            1,
+            // As many as there can be segments.
+            MOST_PARTS,
             question.element_bytes,
             &question.network,
         )
@@ -1124,12 +1190,8 @@ impl Collectives {
     pub fn write_tables(&self, folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
         store::create_folder(folder)?;
         let mut files = Vec::new();
-        let tables: [(&str, MakeTable); 3] = [
-            ("collectives.csv", Self::table),
-            ("crossovers.csv", Self::crossover_table),
-            ("parameters.csv", Self::parameter_table),
-        ];
-        for (name, table) in tables {
+        let tables: [MakeTable; 3] = [Self::table, Self::crossover_table, Self::parameter_table];
+        for (name, table) in COST_TABLES.into_iter().zip(tables) {
             let path = folder.join(name);
             table(self, &path)?.write()?;
             files.push(path);
@@ -1385,6 +1447,28 @@ mod tests {
     }
 
     #[test]
+    fn a_chain_has_no_more_segments_than_elements() {
+        let found = collectives(Question {
+            choices: vec![Choice::Chain(Some(1_000_000_000)), Choice::Chain(Some(16))],
+            ranks: vec![4],
+            bytes: vec![1024],
+            ..question()
+        })
+        .unwrap();
+        let names = found.rows.iter().map(|row| row.case.algorithm.to_string());
+        assert_eq!(
+            names.collect::<Vec<_>>(),
+            ["chain of 256 segments", "chain of 16 segments"]
+        );
+        assert_eq!(found.rows[0].parts(), Some(256));
+    }
+
+    #[test]
+    fn zero_has_no_power_of_ten() {
+        assert_eq!([0.0, -0.0, 2e-6].map(scientific), ["0", "0", "2e-6"]);
+    }
+
+    #[test]
     fn two_ranks_that_do_the_same_have_no_crossover() {
         let found = collectives(Question {
             choices: vec![Choice::Flat, Choice::Tree(None), Choice::Binomial],
@@ -1495,7 +1579,9 @@ mod tests {
         let refused = |text: &str| text.parse::<Choice>().unwrap_err();
         assert!(refused("rign").contains("did you mean `ring`?"));
         assert!(refused("ring=3").contains("expected `ring` alone"));
-        assert!(refused("tree=0").contains("expected a number from 1"));
+        for wrong in ["tree=0", "tree=99999999999", "chain=-1"] {
+            assert!(refused(wrong).contains("expected a number from 1 to 1073741824"));
+        }
         assert_eq!(parse_operation("all-gather"), Ok(Operation::AllGather));
         assert!(
             parse_operation("allreduce")
@@ -1582,16 +1668,59 @@ mod tests {
             }),
             "expected a multiple of 4 bytes, the length of an element, found 10"
         );
-        assert!(
+        let of_power = |power| {
             refused(Question {
-                power: Power {
-                    static_watts: -1.0,
-                    ..Power::default()
-                },
+                power,
                 ..question()
             })
-            .starts_with("static power (W): expected a number from 0")
+        };
+        assert_eq!(
+            of_power(Power {
+                static_watts: -1.0,
+                ..Power::default()
+            }),
+            "expected static power from 0 to 1e6 W, found -1e0"
         );
+        assert_eq!(
+            of_power(Power {
+                message_joules: f64::NAN,
+                ..Power::default()
+            }),
+            "expected energy of a message from 0 to 1e6 J, found NaN"
+        );
+        assert_eq!(
+            of_power(Power {
+                byte_joules: 1e308,
+                ..Power::default()
+            }),
+            "expected energy of a byte from 0 to 1e6 J, found 1e308"
+        );
+        let of_jitter = |jitter, ranks, simulated| {
+            refused(Question {
+                ranks,
+                simulated,
+                disturbed: Some(Disturbed {
+                    jitter,
+                    slow_link: None,
+                    seeds: 2,
+                }),
+                ..question()
+            })
+        };
+        let bounds = question().simulated;
+        assert_eq!(
+            of_jitter(1e300, vec![4], bounds),
+            "expected jitter from 0 to 1e4 s, found 1e300"
+        );
+        let few = Bounds {
+            messages: 1,
+            ..bounds
+        };
+        let none = Bounds { ranks: 0, ..bounds };
+        for (ranks, bounds) in [(17, bounds), (1, bounds), (8, few), (4, none)] {
+            let error = of_jitter(1e-6, vec![ranks], bounds);
+            assert!(error.contains("to have jitter, found none"), "{error}");
+        }
         assert_eq!(
             refused(Question {
                 disturbed: Some(Disturbed {
@@ -1604,7 +1733,7 @@ mod tests {
                 }),
                 ..question()
             }),
-            "slow link 0-13: no simulation has it; the largest is of 13 ranks, counted from 0"
+            "no simulation has the slow link 0-13; the largest is of 13 ranks, counted from 0"
         );
     }
 }

@@ -19,6 +19,9 @@ const CONFIDENCE: f64 = 0.95;
 /// Names and units of the costs.
 pub const COST_NAMES: [(&str, &str); 3] = [("alpha", "s"), ("beta", "s/B"), ("gamma", "s/B")];
 
+/// The tables of a measurement.
+pub const MEASURED_TABLES: [&str; 2] = ["measured.csv", "fit.csv"];
+
 /// What was measured, and on what.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measurement {
@@ -312,7 +315,7 @@ impl FittedCollectives {
     /// A folder that cannot be written.
     pub fn write_tables(&self, folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
         store::create_folder(folder)?;
-        let measured = folder.join("measured.csv");
+        let [measured, costs] = MEASURED_TABLES.map(|name| folder.join(name));
         let mut table = Table::new(
             &measured,
             [
@@ -353,7 +356,6 @@ impl FittedCollectives {
             ])?;
         }
         table.write()?;
-        let costs = folder.join("fit.csv");
         let mut table = Table::new(&costs, ["parameter", "value", "low", "high", "unit"])?;
         for (i, (name, unit)) in COST_NAMES.iter().enumerate() {
             let value = self.fit.determined[i].then_some(self.fit.costs[i]);

@@ -1,6 +1,6 @@
 //! The cost of collectives, and measurements beside their model, as lines for a terminal.
 
-use super::collectives::{Choice, Collectives, Crossover, Row};
+use super::collectives::{Choice, Collectives, Crossover, Row, scientific};
 use super::collectives_measured::{COST_NAMES, FittedCollectives, MeasuredRow};
 use super::numbers::{count, list, plural, significant};
 use crate::theory::collectives::{Algorithm, Operation, Power};
@@ -85,7 +85,7 @@ pub fn lines(found: &Collectives) -> Vec<String> {
     let parameters = question.network.parameters();
     let parameters: Vec<String> = parameters
         .iter()
-        .map(|(name, value, unit)| format!("{name} = {value:e} {unit}"))
+        .map(|(name, value, unit)| format!("{name} = {} {unit}", scientific(*value)))
         .collect();
     let mut lines = vec![
         format!(
@@ -426,11 +426,11 @@ pub fn measured_headline(found: &FittedCollectives) -> Vec<String> {
             (false, _) => format!("{name}: not told by these cases"),
             (true, Some(interval)) => format!(
                 "{name} = {} {unit}, 95 % interval {} to {}",
-                scientific(found.fit.costs[i]),
-                scientific(interval.low),
-                scientific(interval.high)
+                rounded(found.fit.costs[i], 3),
+                rounded(interval.low, 3),
+                rounded(interval.high, 3)
             ),
-            (true, None) => format!("{name} = {} {unit}", scientific(found.fit.costs[i])),
+            (true, None) => format!("{name} = {} {unit}", rounded(found.fit.costs[i], 3)),
         });
     }
     let typical = |error: Option<f64>| error.map_or_else(dash, |e| significant(100.0 * e, 2));
@@ -450,11 +450,12 @@ pub fn measured_headline(found: &FittedCollectives) -> Vec<String> {
     lines
 }
 
-fn scientific(value: f64) -> String {
+/// A number with a power of ten and so many decimals, and zero as `0`.
+pub fn rounded(value: f64, decimals: usize) -> String {
     if value == 0.0 {
         "0".to_owned()
     } else {
-        format!("{value:.3e}")
+        format!("{value:.decimals$e}")
     }
 }
 
@@ -480,6 +481,7 @@ mod tests {
     use super::super::collectives_measured::fitted;
     use super::super::collectives_measured::tests::made;
     use super::*;
+    use crate::theory::collectives::Hockney;
 
     fn question() -> Question {
         Question {
@@ -533,6 +535,10 @@ mod tests {
         let found = collectives(Question {
             ranks: vec![4],
             bytes: vec![1024],
+            network: Network::Hockney(Hockney {
+                gamma: 0.0,
+                ..PRESETS[0].hockney
+            }),
             power: Power {
                 static_watts: 50.0,
                 ..Power::default()
@@ -554,6 +560,7 @@ mod tests {
             "mean 1e-6 s, over 5 seeds",
             "bound (µs)",
             "2-ary tree",
+            "gamma = 0 s/B",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }

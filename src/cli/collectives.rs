@@ -9,14 +9,15 @@ use clap::{Args, ValueEnum};
 use super::ranks::Started;
 use super::{Out, fail};
 use crate::analysis::collectives::{
-    self, Bounds, Choice, Disturbed, Given, PRESETS, Preset, Question, collectives,
+    self, Bounds, Choice, CollectivesError, Disturbed, Given, PRESETS, Preset, Question,
+    collectives,
 };
 use crate::analysis::collectives_measured::{Measurement, fitted};
 use crate::analysis::collectives_text;
 use crate::collective::measure::{
     ELEMENT_BYTES, Measurable, MeasureError, MeasureOptions, Measured, Node, measure, nodes,
 };
-use crate::collective::{Operation, Ranks, SlowLink, on_threads};
+use crate::collective::{Operation, Ranks, SlowLink, broadcast_bytes, on_threads};
 use crate::report;
 use crate::store;
 use crate::study::BoxError;
@@ -62,76 +63,147 @@ pub(super) struct CollectivesArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     algorithm: Vec<Choice>,
     /// Numbers of ranks [default: 2..1024; with --measure those that were started]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = ranks)]
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        allow_hyphen_values = true,
+        value_parser = ranks
+    )]
     ranks: Vec<Series>,
     /// Lengths of the vector in bytes [default: 8..1GiB; with --measure 8 to 2MiB by factors of 8]
-    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = bytes)]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_delimiter = ',',
+        allow_hyphen_values = true,
+        value_parser = bytes
+    )]
     bytes: Vec<Series>,
     /// Bytes of one element
     #[arg(long, value_name = "N", default_value_t = 4, conflicts_with = "measure",
-          value_parser = clap::value_parser!(u64).range(1..=1024))]
-    element_bytes: u64,
+          allow_hyphen_values = true, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    element_bytes: u32,
 
     /// The model [default: that of the parameters given, else hockney]
     #[arg(long, value_enum, help_heading = "Network")]
     model: Option<Model>,
     /// Parameters to start from: infiniband-100g, ethernet-10g, shared-memory; says where they are from
+    /// [default: infiniband-100g]
     #[arg(
         long,
         value_name = "NAME",
-        default_value = PRESETS[0].name,
         value_parser = collectives::parse_preset,
         help_heading = "Network"
     )]
-    preset: Preset,
+    preset: Option<Preset>,
     /// hockney: seconds of a message
-    #[arg(long, value_name = "S", help_heading = "Network")]
+    #[arg(
+        long,
+        value_name = "S",
+        allow_hyphen_values = true,
+        help_heading = "Network"
+    )]
     alpha: Option<f64>,
     /// hockney: seconds of a byte on the wire
-    #[arg(long, value_name = "S/B", help_heading = "Network")]
+    #[arg(
+        long,
+        value_name = "S/B",
+        allow_hyphen_values = true,
+        help_heading = "Network"
+    )]
     beta: Option<f64>,
     /// Both models: seconds to add a byte
-    #[arg(long, value_name = "S/B", help_heading = "Network")]
+    #[arg(
+        long,
+        value_name = "S/B",
+        allow_hyphen_values = true,
+        help_heading = "Network"
+    )]
     gamma: Option<f64>,
     /// loggp: L, seconds on the wire
-    #[arg(long, value_name = "S", help_heading = "Network")]
+    #[arg(
+        long,
+        value_name = "S",
+        allow_hyphen_values = true,
+        help_heading = "Network"
+    )]
     latency: Option<f64>,
     /// loggp: o, seconds of the processor for each send and each receive
-    #[arg(long, value_name = "S", help_heading = "Network")]
+    #[arg(
+        long,
+        value_name = "S",
+        allow_hyphen_values = true,
+        help_heading = "Network"
+    )]
     overhead: Option<f64>,
     /// loggp: g, seconds between messages, at most L + 2o
-    #[arg(long, value_name = "S", help_heading = "Network")]
+    #[arg(
+        long,
+        value_name = "S",
+        allow_hyphen_values = true,
+        help_heading = "Network"
+    )]
     gap: Option<f64>,
     /// loggp: G, seconds between the bytes of a message
-    #[arg(long, value_name = "S/B", help_heading = "Network")]
+    #[arg(
+        long,
+        value_name = "S/B",
+        allow_hyphen_values = true,
+        help_heading = "Network"
+    )]
     gap_per_byte: Option<f64>,
 
     /// Watts of one rank, whatever it does
-    #[arg(long, value_name = "W", default_value_t = 0.0, help_heading = "Energy")]
+    #[arg(
+        long,
+        value_name = "W",
+        default_value_t = 0.0,
+        conflicts_with = "measure",
+        allow_hyphen_values = true,
+        help_heading = "Energy"
+    )]
     static_power: f64,
     /// Joules of a message
-    #[arg(long, value_name = "J", default_value_t = 0.0, help_heading = "Energy")]
+    #[arg(
+        long,
+        value_name = "J",
+        default_value_t = 0.0,
+        conflicts_with = "measure",
+        allow_hyphen_values = true,
+        help_heading = "Energy"
+    )]
     energy_per_message: f64,
     /// Joules of a byte on the wire
-    #[arg(long, value_name = "J", default_value_t = 0.0, help_heading = "Energy")]
+    #[arg(
+        long,
+        value_name = "J",
+        default_value_t = 0.0,
+        conflicts_with = "measure",
+        allow_hyphen_values = true,
+        help_heading = "Energy"
+    )]
     energy_per_byte: f64,
 
     /// Run the event simulation for cases of up to so many ranks; 0 for none
-    #[arg(long, value_name = "RANKS", default_value_t = 16, help_heading = "Simulation",
-          value_parser = clap::value_parser!(u64).range(0..=4096))]
-    simulate_up_to: u64,
+    #[arg(long, value_name = "RANKS", default_value_t = 16, conflicts_with = "measure",
+          help_heading = "Simulation", allow_hyphen_values = true,
+          value_parser = clap::value_parser!(u32).range(0..=4096))]
+    simulate_up_to: u32,
     /// Simulate again with messages that take longer by exponentially distributed seconds of this mean
     #[arg(
         long,
         value_name = "S",
         conflicts_with = "measure",
+        allow_hyphen_values = true,
         help_heading = "Simulation"
     )]
     jitter: Option<f64>,
     /// Seeds of the jitter, over which means and intervals are taken
-    #[arg(long, value_name = "N", default_value_t = 20, help_heading = "Simulation",
-          value_parser = clap::value_parser!(u64).range(2..=1000))]
-    seeds: u64,
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "jitter",
+          help_heading = "Simulation", allow_hyphen_values = true,
+          value_parser = clap::value_parser!(u32).range(2..=1000))]
+    seeds: u32,
     /// Simulate again with a link that is so many times slower than the others, such as 0-1=10
     #[arg(
         long,
@@ -147,26 +219,37 @@ pub(super) struct CollectivesArgs {
     measure: bool,
     /// Measure so many ranks that are threads of this process, without MPI
     #[arg(long, value_name = "N", requires = "measure", help_heading = "Measurement",
-          value_parser = clap::value_parser!(u16).range(2..=MOST_THREADS))]
+          allow_hyphen_values = true, value_parser = clap::value_parser!(u16).range(2..=MOST_THREADS))]
     threads: Option<u16>,
     /// Rounds with the clock; each carries out every case once
-    #[arg(long, value_name = "N", default_value_t = 30, help_heading = "Measurement",
+    #[arg(long, value_name = "N", default_value_t = 30, requires = "measure",
+          help_heading = "Measurement", allow_hyphen_values = true,
           value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     repetitions: u32,
     /// Rounds before the clock
-    #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Measurement",
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "measure",
+          help_heading = "Measurement", allow_hyphen_values = true,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     warm_up: u32,
     /// Begin no further round after so many seconds, once two are done
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = limit, help_heading = "Measurement")]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, requires = "measure",
+          allow_hyphen_values = true, value_parser = limit, help_heading = "Measurement")]
     most_seconds: f64,
-    /// End all ranks if one waits longer than this for another
-    #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = limit, help_heading = "Measurement")]
+    /// End all ranks of mpirun if one waits longer than this for another
+    #[arg(long, value_name = "SECONDS", default_value_t = 600.0, requires = "measure", conflicts_with = "threads",
+          allow_hyphen_values = true, value_parser = limit, help_heading = "Measurement")]
     rank_timeout: f64,
 
     /// Write tables, figures and report.html into this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+}
+
+impl CollectivesArgs {
+    /// Whether each rank of an mpirun has a part in it.
+    pub(super) fn needs_ranks(&self) -> bool {
+        self.measure && self.threads.is_none()
+    }
 }
 
 /// The model of the network.
@@ -225,18 +308,10 @@ pub(super) fn run(args: &CollectivesArgs) -> Result<ExitCode, BoxError> {
         Ok(question) => question,
         Err(error) => return Ok(fail(&error, ExitCode::from(USAGE))),
     };
-    if let Some(out) = &args.out
-        && store::exists(&out.join("study.json"))
-    {
-        return Err(format!(
-            "{}: the folder of a study, whose report this would replace\nhint: choose another folder",
-            out.display()
-        )
-        .into());
-    }
     if args.measure {
         return measured(args, question);
     }
+    prepare(args.out.as_deref())?;
     let found = collectives(question)?;
     for line in collectives_text::lines(&found) {
         writeln!(Out, "{line}")?;
@@ -245,6 +320,38 @@ pub(super) fn run(args: &CollectivesArgs) -> Result<ExitCode, BoxError> {
         say_report(&report::write_collectives(out, &found)?.html)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the folder that is written in the end.
+fn prepare(out: Option<&Path>) -> Result<(), BoxError> {
+    let Some(out) = out else {
+        return Ok(());
+    };
+    if store::exists(&out.join("study.json")) {
+        return Err(format!(
+            "{}: the folder of a study, whose report this would replace\nhint: choose another folder",
+            out.display()
+        )
+        .into());
+    }
+    for folder in [out, &out.join("figures")] {
+        store::create_folder(folder).map_err(|error| format!("--out: {error}"))?;
+    }
+    Ok(())
+}
+
+/// As [`prepare`], by the first rank for all.
+fn prepare_on_ranks(out: Option<&Path>, ranks: &dyn Ranks) -> Result<(), BoxError> {
+    let failed = match ranks.rank() {
+        0 => prepare(out).err().map(|error| error.to_string()),
+        _ => None,
+    };
+    let failed = broadcast_bytes(ranks, failed.as_deref().map(str::as_bytes))?;
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&failed).into())
+    }
 }
 
 fn say_report(page: &Path) -> std::io::Result<()> {
@@ -263,24 +370,29 @@ fn question(args: &CollectivesArgs) -> Result<Question, BoxError> {
         gamma: args.gamma,
     };
     let loggp = args.model.map(|model| model == Model::Loggp);
-    let (network, source) = collectives::network(&args.preset, loggp, &given)?;
-    if args.measure && network.name() == "loggp" {
-        return Err("--measure fits the model hockney, and not loggp".into());
+    let preset = args.preset.unwrap_or(PRESETS[0]);
+    let (network, source) = collectives::network(&preset, loggp, &given).map_err(flagged)?;
+    if args.measure {
+        if network.name() == "loggp" {
+            return Err("--measure fits the model hockney, and not loggp".into());
+        }
+        check_network_used(args)?;
     }
     let lists = [all(&args.ranks), all(&args.bytes)];
     let [mut ranks, mut bytes] = lists;
+    let element_bytes = u64::from(args.element_bytes);
     if bytes.is_empty() {
         let step = if args.measure { 3 } else { 1 };
         let last = if args.measure { 21 } else { 30 };
-        let first = (3..64).find(|k| args.measure || 1 << k >= args.element_bytes);
+        let first = (3..64).find(|k| args.measure || 1 << k >= element_bytes);
         let powers = (first.unwrap_or(3)..=last).step_by(step);
         bytes = powers
             .map(|k| 1_u64 << k)
-            .filter(|n| args.measure || n.is_multiple_of(args.element_bytes))
+            .filter(|n| args.measure || n.is_multiple_of(element_bytes))
             .collect();
         if bytes.is_empty() {
             // Elements that powers of two do not hold.
-            bytes = (0..=20).map(|k| args.element_bytes << k).collect();
+            bytes = (0..=20).map(|k| element_bytes << k).collect();
         }
     }
     if ranks.is_empty() && !args.measure {
@@ -290,7 +402,7 @@ fn question(args: &CollectivesArgs) -> Result<Question, BoxError> {
         (args.jitter.is_some_and(|s| s != 0.0) || args.slow_link.is_some()).then(|| Disturbed {
             jitter: args.jitter.unwrap_or(0.0),
             slow_link: args.slow_link,
-            seeds: args.seeds,
+            seeds: u64::from(args.seeds),
         });
     let question = Question {
         operations: unique(&args.operation),
@@ -315,8 +427,58 @@ fn question(args: &CollectivesArgs) -> Result<Question, BoxError> {
         },
         disturbed,
     };
-    question.check()?;
+    question.check().map_err(flagged)?;
     Ok(question)
+}
+
+/// In a measurement the network chooses what trees and chains leave open, and nothing else.
+fn check_network_used(args: &CollectivesArgs) -> Result<(), BoxError> {
+    if args.algorithm.is_empty() || args.algorithm.iter().any(|choice| choice.is_open()) {
+        return Ok(());
+    }
+    let flags = [
+        ("--preset", args.preset.is_some()),
+        ("--alpha", args.alpha.is_some()),
+        ("--beta", args.beta.is_some()),
+        ("--gamma", args.gamma.is_some()),
+    ];
+    let Some((flag, _)) = flags.into_iter().find(|(_, given)| *given) else {
+        return Ok(());
+    };
+    let found: Vec<String> = args.algorithm.iter().map(Choice::to_string).collect();
+    Err(format!(
+        "{flag}: with --measure it only chooses the children of `tree` and the segments of `chain`; \
+         expected one of these in --algorithm, found {}",
+        found.join(", ")
+    )
+    .into())
+}
+
+/// The error, after the flag that it is about.
+fn flagged(error: CollectivesError) -> BoxError {
+    let flag = match &error {
+        CollectivesError::Parameter { name, .. } => match *name {
+            "alpha" => "--alpha",
+            "beta" => "--beta",
+            "gamma" => "--gamma",
+            "latency L" => "--latency",
+            "overhead o" => "--overhead",
+            "gap g" => "--gap",
+            "gap per byte G" => "--gap-per-byte",
+            "static power" => "--static-power",
+            "energy of a message" => "--energy-per-message",
+            "energy of a byte" => "--energy-per-byte",
+            "jitter" => "--jitter",
+            _ => return error.into(),
+        },
+        CollectivesError::Gap { .. } => "--gap",
+        CollectivesError::Cannot { .. } => "--algorithm",
+        CollectivesError::Elements { .. } => "--bytes",
+        CollectivesError::Jitter { .. } => "--jitter",
+        CollectivesError::SlowLink { .. } => "--slow-link",
+        CollectivesError::Models | CollectivesError::Deadlock(_) => return error.into(),
+    };
+    format!("{flag}: {error}").into()
 }
 
 /// Measures on the ranks there are.
@@ -327,6 +489,7 @@ fn measured(args: &CollectivesArgs, question: Question) -> Result<ExitCode, BoxE
             Ok(cases) => cases,
             Err(error) => return Ok(fail(&error, ExitCode::from(USAGE))),
         };
+        prepare(args.out.as_deref())?;
         let all = on_threads(threads, |ranks| carry_out(args, ranks, &cases))?;
         let Some(first) = all.into_iter().next() else {
             return Err("no ranks were started".into());
@@ -354,8 +517,10 @@ fn measured(args: &CollectivesArgs, question: Question) -> Result<ExitCode, BoxE
     };
     let leads = ranks.rank() == 0;
     let found = cases(question, ranks.size()).map_err(|error| (error, USAGE));
-    let found =
-        found.and_then(|cases| carry_out(args, ranks, &cases).map_err(|error| (error.into(), 1)));
+    let found = found.and_then(|cases| {
+        prepare_on_ranks(args.out.as_deref(), ranks).map_err(|error| (error, 1))?;
+        carry_out(args, ranks, &cases).map_err(|error| (error.into(), 1))
+    });
     match found {
         Ok((nodes, measured)) if leads => tell(
             args,

@@ -4,9 +4,9 @@
 use plotters::backend::DrawingBackend;
 use plotters::style::RGBColor;
 
-use crate::analysis::collectives::{Choice, Collectives, Row};
+use crate::analysis::collectives::{Choice, Collectives, Row, scientific};
 use crate::analysis::collectives_measured::{FittedCollectives, MeasuredRow, kind_of};
-use crate::analysis::collectives_text::{bytes, short_name, thinned};
+use crate::analysis::collectives_text::{bytes, rounded, short_name, thinned};
 use crate::analysis::numbers::{count, plural};
 use crate::theory::collectives::Operation;
 
@@ -166,7 +166,7 @@ fn model(found: &Collectives) -> String {
     let parameters: Vec<String> = network
         .parameters()
         .iter()
-        .map(|(name, value, unit)| format!("{name} {value:e} {unit}"))
+        .map(|(name, value, unit)| format!("{name} {} {unit}", scientific(*value)))
         .collect();
     format!("model {}: {}", network.name(), parameters.join(", "))
 }
@@ -561,7 +561,7 @@ fn costs(found: &FittedCollectives) -> String {
         .filter(|i| found.fit.determined[*i])
         .map(|i| {
             let unit = if i == 0 { "s" } else { "s/B" };
-            format!("{} {:.2e} {unit}", names[i], found.fit.costs[i])
+            format!("{} {} {unit}", names[i], rounded(found.fit.costs[i], 2))
         })
         .collect();
     let crowded = if found.oversubscribed() {

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::analysis::collectives::Collectives;
-use crate::analysis::collectives_measured::FittedCollectives;
+use crate::analysis::collectives::{COST_TABLES, Collectives, scientific};
+use crate::analysis::collectives_measured::{FittedCollectives, MEASURED_TABLES};
 use crate::analysis::collectives_text::{bytes, measured_headline, measured_name, thinned};
 use crate::analysis::numbers::{count, list, significant};
-use crate::store;
+use crate::store::{self, StoreError};
 
 use super::collective_figures::{self, CollectiveFigure};
 use super::figure::Drawn;
@@ -36,18 +36,20 @@ struct Titled {
     note: String,
 }
 
-/// Writes `report.html`, `figures/`, `collectives.csv`, `crossovers.csv` and `parameters.csv` into `dir`.
+/// Writes `report.html`, `figures/`, `collectives.csv`, `crossovers.csv` and `parameters.csv` into `dir`,
+/// and removes the tables and figures of a measurement.
 ///
 /// # Errors
 /// As those of [`super::write()`].
 pub fn write_collectives(dir: &Path, found: &Collectives) -> Result<ReportFiles, ReportError> {
     found.write_tables(dir)?;
+    remove_tables(dir, &MEASURED_TABLES)?;
     let question = &found.question;
     let parameters: Vec<String> = question
         .network
         .parameters()
         .iter()
-        .map(|(name, value, unit)| format!("{name} = {value:e} {unit}"))
+        .map(|(name, value, unit)| format!("{name} = {} {unit}", scientific(*value)))
         .collect();
     let mut paragraphs = vec![
         format!("Model {}: {}.", question.network.name(), list(&parameters)),
@@ -69,16 +71,24 @@ pub fn write_collectives(dir: &Path, found: &Collectives) -> Result<ReportFiles,
     write(dir, "What collectives cost", figures, paragraphs, tables)
 }
 
-/// Writes `report.html`, `figures/`, `measured.csv` and `fit.csv` into `dir`.
+/// Writes `report.html`, `figures/`, `measured.csv` and `fit.csv` into `dir`, and removes the tables and
+/// figures of costs in a model.
 ///
 /// # Errors
 /// As those of [`super::write()`].
 pub fn write_measured(dir: &Path, found: &FittedCollectives) -> Result<ReportFiles, ReportError> {
     found.write_tables(dir)?;
+    remove_tables(dir, &COST_TABLES)?;
     let figures = collective_figures::measured_figures(found);
     let paragraphs = measured_headline(found);
     let tables = vec![measured(found)];
     write(dir, "Collectives, measured", figures, paragraphs, tables)
+}
+
+fn remove_tables(dir: &Path, names: &[&str]) -> Result<(), StoreError> {
+    names
+        .iter()
+        .try_for_each(|name| store::remove_file(&dir.join(name)))
 }
 
 fn write(
@@ -311,6 +321,40 @@ mod tests {
             "collectives-model.svg",
         ] {
             assert!(page.contains(part), "{part}");
+        }
+    }
+
+    #[test]
+    fn a_folder_holds_one_kind_of_report() {
+        let folder = tempfile::tempdir().unwrap();
+        let costs = asked("2..8", "1MiB", false);
+        let measurement = fitted(made(0.1)).unwrap();
+        let names = |dir: &Path| -> Vec<String> {
+            let all = store::entries(dir).unwrap().into_iter();
+            all.map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+                .collect()
+        };
+        for _ in 0..2 {
+            write_collectives(folder.path(), &costs).unwrap();
+            assert_eq!(
+                names(folder.path()),
+                [
+                    "collectives.csv",
+                    "crossovers.csv",
+                    "figures",
+                    "parameters.csv",
+                    "report.html"
+                ]
+            );
+            let figures = names(&folder.path().join("figures"));
+            assert_eq!(figures, ["collectives-ranks.png", "collectives-ranks.svg"]);
+            write_measured(folder.path(), &measurement).unwrap();
+            assert_eq!(
+                names(folder.path()),
+                ["figures", "fit.csv", "measured.csv", "report.html"]
+            );
+            let figures = names(&folder.path().join("figures"));
+            assert!(!figures.contains(&"collectives-ranks.svg".to_owned()));
         }
     }
 }
