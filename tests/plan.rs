@@ -103,6 +103,38 @@ fn a_plan_answers_in_words_and_writes_its_files() {
     assert!(!out.join("check.csv").exists());
 }
 
+#[test]
+fn every_row_that_is_printed_is_in_the_table_and_none_contradicts_the_words() {
+    let folder = folder();
+    let text = printed(folder.path(), &[]);
+    let head = text
+        .lines()
+        .position(|line| line.contains("time to target"));
+    let rows = text.lines().skip(head.unwrap() + 1);
+    let rows = rows.take_while(|line| !line.is_empty());
+    let shown: Vec<f64> = rows
+        .map(|row| {
+            let number = row.split_whitespace().next().unwrap();
+            number.replace(',', "").parse().unwrap()
+        })
+        .collect();
+    assert!(shown.len() > 9, "{text}");
+    let out = folder.path().join("results/plan");
+    let all = table(&out.join("plan.csv"));
+    let (workers, times) = (numbers(&all, "workers"), numbers(&all, "time"));
+    let costs = numbers(&all, "cost");
+    assert!(shown.iter().all(|p| workers.contains(p)), "{text}");
+    // One way only: its rows are the best.
+    let limit = 2.0 * times.iter().copied().fold(f64::INFINITY, f64::min);
+    let of = |p: f64| workers.iter().position(|&other| other == p).unwrap();
+    let patient = text.split("twice the shortest time, pays ").nth(1).unwrap();
+    let patient = patient.split(" on ").nth(1).unwrap();
+    let patient: f64 = patient.split_whitespace().next().unwrap().parse().unwrap();
+    for &p in &shown {
+        assert!(times[of(p)] > limit || costs[of(p)] >= costs[of(patient)]);
+    }
+}
+
 /// T = S(B) (t0 + t1 B/p) where communication is free, at the best batch.
 #[test]
 fn without_communication_times_are_the_closed_form() {
@@ -363,6 +395,30 @@ base_lr = 0.1
 #[test]
 fn what_is_wrong_is_said_with_its_place() {
     let folder = folder();
+    let study = r#"
+model = { mlp = { widths = [4] } }
+[data]
+source = "mnist"
+dir = "nowhere"
+[train]
+workers = 1
+global_batch = 32
+epochs = 1
+[learning_rate]
+base_lr = 0.1
+"#;
+    let columns = "workers,batch,seconds,low,high";
+    let wide = format!("{columns}\n1,64,0.1,0.1,0.2\n2,64,0.1,0.5,0.01\n");
+    let half = format!("{columns}\n1,64,0.1,0.05,\n");
+    for (name, text) in [
+        ("data.toml", study),
+        ("wide.csv", wide.as_str()),
+        ("half.csv", half.as_str()),
+        ("steps.csv", "batch,steps\n8,1000\n64,300\n512,150\n"),
+        ("taken", ""),
+    ] {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
     for (set, expected) in [
         (
             "steps.study=nowhere",
@@ -378,7 +434,15 @@ fn what_is_wrong_is_said_with_its_place() {
         ),
         (
             "device.memory_bytes=1",
-            "`plan.strategies`: none of them can use any number of workers",
+            "--set device.memory_bytes=1: `device.memory_bytes`: expected at least 16000000, found 1: `plan.strategies` split",
+        ),
+        (
+            "check.csv=nofile",
+            "--set check.csv=nofile: `check.csv`: cannot read nofile",
+        ),
+        (
+            "steps.csv=nofile.csv",
+            "--set steps.csv=nofile.csv: `steps.csv`: cannot read nofile.csv",
         ),
         (
             "cluster.between.preset=infiniband",
@@ -386,7 +450,19 @@ fn what_is_wrong_is_said_with_its_place() {
         ),
         (
             "model.study=none.toml",
-            "none.toml: cannot read the study file",
+            "--set model.study=none.toml: `model.study`: none.toml: cannot read the study file",
+        ),
+        (
+            "model.study=data.toml",
+            "--set model.study=data.toml: `model.study`: data.toml: `mnist` is not in nowhere",
+        ),
+        (
+            "check.csv=wide.csv",
+            "`check.csv`: wide.csv, line 3: expected `low` to `high` around `seconds`, 0.1, found 0.5 to 0.01",
+        ),
+        (
+            "check.csv=half.csv",
+            "`check.csv`: half.csv, line 2: expected `low` to `high` around `seconds`, 0.1, found 0.05 to nothing",
         ),
     ] {
         let error = refused(folder.path(), &["--set", set]);
@@ -396,4 +472,32 @@ fn what_is_wrong_is_said_with_its_place() {
     fs::write(folder.path().join("study/study.json"), "{}").unwrap();
     let error = refused(folder.path(), &["--out", "study"]);
     assert!(error.contains("the folder of a study"), "{error}");
+    for out in ["taken", "taken/inner"] {
+        let error = refused(folder.path(), &["--out", out]);
+        assert!(
+            error.contains(&format!("cannot create the folder {out}: ")),
+            "{error}"
+        );
+    }
+    let case = ["--set", "steps.csv=steps.csv", "--set", "steps.case=foo"];
+    let error = refused(folder.path(), &case);
+    let expected = "--set steps.case=foo: `steps.case`: no case \"foo\": the table of `steps.csv` has no cases\nhint: leave it out";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn a_report_is_there_only_with_all_that_belongs_to_it() {
+    let folder = folder();
+    let out = folder.path().join("results/plan");
+    printed(folder.path(), &[]);
+    let before = fs::read(out.join("plan.csv")).unwrap();
+    let figure = out.join("figures/plan-time.svg");
+    fs::remove_file(&figure).unwrap();
+    fs::create_dir(&figure).unwrap();
+    let output = plan(folder.path(), &["--set", "steps.s_min=510"]);
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("plan-time.svg"), "{error}");
+    assert_ne!(fs::read(out.join("plan.csv")).unwrap(), before);
+    assert!(!out.join("report.html").exists());
 }

@@ -68,6 +68,8 @@ pub(super) fn run(args: &PlanArgs, registry: &Registry) -> Result<ExitCode, BoxE
         );
         return Err(message.into());
     }
+    store::create_folder(&out)?;
+    store::create_folder(&out.join("figures"))?;
     let inputs = inputs(&file, registry)?;
     let answer = plan::answer(&file, &inputs)?;
     for line in plan::printed(&answer) {
@@ -80,15 +82,20 @@ pub(super) fn run(args: &PlanArgs, registry: &Registry) -> Result<ExitCode, BoxE
 
 /// What the file asks of the model of a study and of this machine.
 fn inputs(file: &PlanFile, registry: &Registry) -> Result<PlanInputs, BoxError> {
-    let Some(study) = &file.config.model.study else {
+    let Some(path) = &file.config.model.study else {
         return Ok(PlanInputs::default());
     };
-    let study = config::load(Path::new(study), &[])?;
-    let trial = first_trial(&study)?;
-    let subject = Subject::new(trial, registry)?;
+    let at = |key: &str, message: String| file.error_at_key(key, &message, None);
+    let study =
+        config::load(Path::new(path), &[]).map_err(|error| at("model.study", error.to_string()))?;
+    let in_study = |error: BoxError| at("model.study", format!("{path}: {error}"));
+    let trial = first_trial(&study).map_err(in_study)?;
+    let subject = Subject::new(trial, registry).map_err(in_study)?;
     let device = &file.config.device;
     let samples = if device.measure {
-        subject.times(&device.measure_batches, device.measure_seconds)?
+        subject
+            .times(&device.measure_batches, device.measure_seconds)
+            .map_err(|error| at("device.measure", format!("{path}: {error}")))?
     } else {
         Vec::new()
     };

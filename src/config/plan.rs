@@ -545,6 +545,12 @@ pub fn parse_plan(text: &str, file: &str, overrides: &[String]) -> Result<PlanFi
             remove(&mut root, &other);
             marks.remove(&other);
         }
+        // A table that the file lacks begins here.
+        for table in (1..path.len()).map(|n| &path[..n]) {
+            if find(&root, table).is_none() {
+                marks.insert(table, given.mark.clone());
+            }
+        }
         assign(&mut root, &path, given.value);
         marks.remove(&path);
         marks.graft(&given.marks, &path, &path);
@@ -644,6 +650,10 @@ fn remove(root: &mut Value, path: &[String]) {
     if let Some(Value::Object(map)) = inner {
         map.shift_remove(last);
     }
+}
+
+fn find<'a>(root: &'a Value, path: &[String]) -> Option<&'a Value> {
+    path.iter().try_fold(root, |value, key| value.get(key))
 }
 
 fn assign(root: &mut Value, path: &[String], value: Value) {
@@ -1005,11 +1015,11 @@ fn check_cost(cost: &CostConfig) -> Checked {
 
 fn check_measured(check: &CheckConfig) -> Checked {
     if check.measured.is_empty() && check.csv.is_none() {
-        return Err(
-            Fault::invalid("check", "expected `measured` or `csv`, found neither").hint(
-                "measured = [{ workers = 1, seconds = 0.012 }, { workers = 2, seconds = 0.007 }]",
-            ),
-        );
+        return Err(Fault::invalid(
+            "check.measured",
+            "expected one measurement or more, here or in `check.csv`; found none",
+        )
+        .hint("measured = [{ workers = 1, seconds = 0.012 }, { workers = 2, seconds = 0.007 }]"));
     }
     if check.batch == Some(0) {
         return Err(Fault::invalid(
@@ -1170,6 +1180,21 @@ bandwidth = 1e9
                 with("[check]\nbatch = 4\nmeasured = [{workers = 8, seconds = 1}]"),
                 vec![],
                 "p.toml:14: `check.measured[0].batch`: a batch of 4 has less than an example for each of 8 workers",
+            ),
+            (
+                GOOD.to_owned(),
+                vec!["check.measured=[]"],
+                "p.toml: --set check.measured=[]: `check.measured`: expected one measurement or more",
+            ),
+            (
+                GOOD.to_owned(),
+                vec!["check.batch=4"],
+                "p.toml: --set check.batch=4: `check.measured`: expected one measurement or more",
+            ),
+            (
+                with("[check]\nbatch = 4"),
+                vec![],
+                "p.toml:12: `check.measured`: expected one measurement or more",
             ),
             (
                 with("[collectives]\nalgorithms = [\"rings\"]"),

@@ -31,23 +31,24 @@ td.long { min-width: 14em; }
 ";
 
 /// Writes `report.html`, `figures/`, `plan.csv`, `front.csv` and, with measurements, `check.csv` into
-/// `dir`.
+/// `dir`. The report comes last, and an earlier one goes first: where one is, all else belongs to it.
 ///
 /// # Errors
 /// As those of [`write()`](super::write()).
 pub fn write_plan(dir: &Path, answer: &PlanAnswer) -> Result<ReportFiles, ReportError> {
     let folder = dir.join("figures");
     store::create_folder(&folder)?;
+    let html = dir.join("report.html");
+    store::remove_file(&html)?;
+    write_tables(dir, answer)?;
     let mut files = Vec::new();
     let figures = plan_figures::figures(answer)
         .into_iter()
         .map(|figure| draw(&folder, figure, &mut files))
         .collect::<Result<Vec<_>, _>>()?;
     remove_stale(&folder, &files, plan_figures::is_name)?;
-    write_tables(dir, answer)?;
-    let html = dir.join("report.html");
     let page = render(answer, &figures)?;
-    store::write_if_changed(&html, page.as_bytes())?;
+    store::write_atomic(&html, page.as_bytes())?;
     Ok(ReportFiles {
         html,
         figures: files,

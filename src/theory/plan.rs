@@ -546,6 +546,17 @@ impl Strategy {
             }
         }
     }
+
+    /// The most workers that one copy of the task's model can be split over, of so many; `None` where
+    /// there are too few for a group.
+    pub fn largest_group(self, task: &Task, workers: u64) -> Option<u64> {
+        let most = if self.pipelined() {
+            workers.min(task.model.layers)
+        } else {
+            workers
+        };
+        self.sizes(most, task.nodes).into_iter().max()
+    }
 }
 
 /// The question.
@@ -1129,7 +1140,8 @@ fn numbers_of_workers(up_to: u64) -> Vec<u64> {
 /// paying: at 0.5 the best batch has come to B_crit.
 ///
 /// Every strategy has its best batch at every number of workers looked at: up to 16 all, then 16 in each
-/// octave. `fastest`, `communication_half` and `statistics_end` are refined between them to one worker.
+/// octave. `fastest`, `communication_half` and `statistics_end` are refined between them to one worker, and
+/// all series have these numbers too.
 /// `None` if no strategy can use any number of workers.
 ///
 /// # Errors
@@ -1167,23 +1179,34 @@ pub fn plan(
                 planner.best((network, strategy, p), None, slowdown)
             }))
         };
-    let mut best: Vec<Point> = Vec::new();
-    for &p in &numbers {
-        let here = series.iter().filter_map(|s| {
-            let place = s.points.binary_search_by_key(&p, |point| point.workers);
-            place.ok().map(|place| s.points[place])
-        });
-        best.extend(faster(here));
-    }
-    let Some(grid) = faster(best.iter().copied()) else {
+    let grid = best_of(&series);
+    let Some(fastest) = faster(grid.iter().copied()) else {
         return Ok(None);
     };
-    let fastest = refine(&numbers, grid, &at);
-    let communication_half = first(&best, &at, |point| point.step.communication() >= 0.5);
-    let statistics_end = first(&best, &at, |point| point.worth_of_batch(&task.law) <= worth);
-    let mut all: Vec<Point> = series.iter().flat_map(|s| &s.points).copied().collect();
-    all.push(fastest);
-    let front = pareto(all);
+    let fastest = refine(&numbers, fastest, &at);
+    let half = |point: &Point| point.step.communication() >= 0.5;
+    let ended = |point: &Point| point.worth_of_batch(&task.law) <= worth;
+    let refined = [
+        Some(fastest),
+        first(&grid, &at, half),
+        first(&grid, &at, ended),
+    ];
+    for p in refined.into_iter().flatten().map(|point| point.workers) {
+        let slowdown = task.slowdown(p);
+        for s in &mut series {
+            let place = s.points.binary_search_by_key(&p, |point| point.workers);
+            if let Err(place) = place
+                && let Some(point) = planner.best((s.network, s.strategy, p), None, slowdown)
+            {
+                s.points.insert(place, point);
+            }
+        }
+    }
+    let best = best_of(&series);
+    let fastest = faster(best.iter().copied()).unwrap_or(fastest);
+    let communication_half = best.iter().copied().find(half);
+    let statistics_end = best.iter().copied().find(ended);
+    let front = pareto(series.iter().flat_map(|s| &s.points).copied().collect());
     // The front ends with the cheapest.
     let cheapest = *front.last().unwrap_or(&fastest);
     Ok(Some(Plan {
@@ -1195,6 +1218,15 @@ pub fn plan(
         statistics_end,
         front,
     }))
+}
+
+/// The fastest of all series, by workers.
+fn best_of(series: &[Series]) -> Vec<Point> {
+    let mut all: Vec<Point> = series.iter().flat_map(|s| &s.points).copied().collect();
+    all.sort_by_key(|point| point.workers);
+    all.chunk_by(|a, b| a.workers == b.workers)
+        .filter_map(|here| faster(here.iter().copied()))
+        .collect()
 }
 
 /// The fastest between the neighbours of the best of a grid, by ever finer grids.
@@ -1797,7 +1829,22 @@ mod tests {
             plan.statistics_end.map(|p| p.workers),
             end.map(|p| p.workers)
         );
-        assert!(plan.best.is_sorted_by_key(|p| p.workers));
+        assert!(plan.best.is_sorted_by(|a, b| a.workers < b.workers));
+        let answers = [
+            Some(plan.fastest),
+            plan.communication_half,
+            plan.statistics_end,
+        ];
+        for point in answers.into_iter().flatten() {
+            assert!(plan.best.contains(&point));
+            let data = plan.series.iter().filter(|s| s.strategy == Strategy::Data);
+            for series in data {
+                assert!(series.points.iter().any(|p| p.workers == point.workers));
+            }
+        }
+        for series in &plan.series {
+            assert!(series.points.is_sorted_by(|a, b| a.workers < b.workers));
+        }
         // None of the front is beaten, and what it leaves out is.
         assert_eq!(plan.front.first().map(|p| p.time), Some(plan.fastest.time));
         assert_eq!(plan.front.last(), Some(&plan.cheapest));
@@ -1867,6 +1914,21 @@ mod tests {
         assert_eq!(refused(&wrong), expected);
         let none = plan(&task(), &[], &[Strategy::Data], 10, 0.5);
         assert_eq!(none, Ok(None));
+        let groups = [
+            (Strategy::Data, Some(1)),
+            (Strategy::Features, Some(100)),
+            (Strategy::FeatureGroups(None), Some(64)),
+            (Strategy::FeatureGroups(Some(30)), Some(30)),
+            (Strategy::PipelineGroups(Some(101)), None),
+        ];
+        for (strategy, most) in groups {
+            assert_eq!(strategy.largest_group(&task(), 100), most);
+        }
+        let mut few = task();
+        few.model.layers = 12;
+        assert_eq!(Strategy::Pipeline.largest_group(&few, 100), Some(12));
+        let grouped = Strategy::PipelineGroups(None);
+        assert_eq!(grouped.largest_group(&few, 100), Some(8));
         let mut small = task();
         small.device.memory_bytes = 1.0;
         assert_eq!(

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::words::trimmed;
+use super::words::{self, trimmed};
 use crate::analysis::collectives::PRESETS;
-use crate::analysis::critical_batch::{Case, CsvError, from_csv};
+use crate::analysis::critical_batch::{Case, from_csv};
 use crate::analysis::numbers::{count, list, significant};
 use crate::config::{
     AlgorithmChoice, ConfigError, JitterConfig, LinkConfig, PlanFile, StrategyChoice, WireModel,
@@ -72,20 +72,6 @@ pub struct PlanInputs {
     pub model: Option<ModelNumbers>,
     /// Updates at several local batches, for `device.measure`.
     pub device: Vec<DeviceSample>,
-}
-
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum PlanError {
-    /// A key of the plan file.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// A table of steps.
-    #[error(transparent)]
-    Csv(#[from] CsvError),
-    /// A file.
-    #[error(transparent)]
-    Store(#[from] StoreError),
 }
 
 /// A number and where it comes from.
@@ -247,7 +233,7 @@ fn efficiency_parts(base: &Point, point: &Point) -> (f64, f64) {
 /// # Errors
 /// A key that cannot be used: steps that do not tell the law, times that make no line, a model that fits
 /// on no number of workers; a table that cannot be read.
-pub fn answer(file: &PlanFile, inputs: &PlanInputs) -> Result<PlanAnswer, PlanError> {
+pub fn answer(file: &PlanFile, inputs: &PlanInputs) -> Result<PlanAnswer, ConfigError> {
     let mut facts = Vec::new();
     let (law, b_crit_interval) = law(file, &mut facts)?;
     let model = model(file, inputs.model, &mut facts)?;
@@ -275,16 +261,7 @@ pub fn answer(file: &PlanFile, inputs: &PlanInputs) -> Result<PlanAnswer, PlanEr
         found.map_err(|error| file.error_at_key("plan", &error.to_string(), None))
     };
     let Some(mut found) = find(&task)? else {
-        return Err(file
-            .error_at_key(
-                "plan.strategies",
-                &format!(
-                    "none of them can use any number of workers up to {}",
-                    search.up_to
-                ),
-                Some("the model may not fit into `device.memory_bytes`, or `plan.largest_batch` be less than the workers"),
-            )
-            .into());
+        return Err(impossible(file, &task, &strategies));
     };
     let fewest = found.best.first().map_or(0.0, |point| point.cost);
     if unit == WORKER_HOURS && fewest < LEAST_HOURS {
@@ -367,6 +344,31 @@ pub fn answer(file: &PlanFile, inputs: &PlanInputs) -> Result<PlanAnswer, PlanEr
     Ok(answer)
 }
 
+/// Why no strategy can use any number of workers.
+fn impossible(file: &PlanFile, task: &Task, strategies: &[Strategy]) -> ConfigError {
+    let up_to = file.config.plan.up_to;
+    let groups = strategies.iter().map(|s| s.largest_group(task, up_to));
+    let group = groups.flatten().max();
+    let (resident, memory) = (task.model.resident_bytes, task.device.memory_bytes);
+    match group.map(|group| (group, resident / group as f64)) {
+        Some((group, needed)) if needed > memory => file.error_at_key(
+            "device.memory_bytes",
+            &format!(
+                "expected at least {}, found {memory}: `plan.strategies` split the {} resident bytes of the model over {} at most",
+                needed.ceil(),
+                number(resident),
+                words::workers(group)
+            ),
+            Some("`features`, `pipeline` and their groups in `plan.strategies` split the model; `data` does not"),
+        ),
+        _ => file.error_at_key(
+            "plan.strategies",
+            &format!("none of them can use any number of workers up to {up_to}"),
+            Some("`plan.group` may be more than these, or the model fit into `device.memory_bytes` on none of the numbers looked at"),
+        ),
+    }
+}
+
 fn given(what: &str, value: String) -> Fact {
     fact(what, value, "given")
 }
@@ -399,7 +401,10 @@ fn as_interval(ends: Option<[f64; 2]>) -> Option<Interval> {
 }
 
 /// S(B), and the interval of B_crit.
-fn law(file: &PlanFile, facts: &mut Vec<Fact>) -> Result<(StepsLaw, Option<Interval>), PlanError> {
+fn law(
+    file: &PlanFile,
+    facts: &mut Vec<Fact>,
+) -> Result<(StepsLaw, Option<Interval>), ConfigError> {
     let steps = &file.config.steps;
     let (law, b_crit_interval, source) =
         if let (Some(s_min), Some(b_crit)) = (steps.s_min, steps.b_crit) {
@@ -430,9 +435,10 @@ fn law(file: &PlanFile, facts: &mut Vec<Fact>) -> Result<(StepsLaw, Option<Inter
                 let message = format!("there is no {}", path.display());
                 let hint =
                     "`batchlab critical-batch` writes it; `batchlab report FOLDER` writes it again";
-                return Err(file.error_at_key(key, &message, Some(hint)).into());
+                return Err(file.error_at_key(key, &message, Some(hint)));
             }
-            let read = from_csv(&path)?;
+            let read = from_csv(&path)
+                .map_err(|error| file.error_at_key(key, &error.to_string(), None))?;
             let case = chosen(file, key, &read.critical_batch.cases)?;
             let fit = case.fit.as_ref().map_err(|error| {
                 file.error_at_key(key, &format!("{}: {error}", path.display()), None)
@@ -448,7 +454,7 @@ fn law(file: &PlanFile, facts: &mut Vec<Fact>) -> Result<(StepsLaw, Option<Inter
                     }
                 );
                 let hint = "give `s_min` and `b_crit`, or measure more batches";
-                return Err(file.error_at_key(key, &message, Some(hint)).into());
+                return Err(file.error_at_key(key, &message, Some(hint)));
             }
             let found = fit.intervals.as_ref();
             let law = StepsLaw {
@@ -492,6 +498,10 @@ fn chosen<'a>(file: &PlanFile, key: &str, cases: &'a [Case]) -> Result<&'a Case,
     let quoted = |case: &Case| format!("{:?}", case.label);
     let names = list(&cases.iter().map(quoted).collect::<Vec<_>>());
     match (&file.config.steps.case, cases) {
+        (Some(wanted), [only]) if only.label.is_empty() && !wanted.is_empty() => {
+            let message = format!("no case {wanted:?}: the table of `{key}` has no cases");
+            Err(file.error_at_key("steps.case", &message, Some("leave it out")))
+        }
         (Some(wanted), _) => cases
             .iter()
             .find(|case| case.label == *wanted)
@@ -512,7 +522,7 @@ fn model(
     file: &PlanFile,
     counted: Option<ModelNumbers>,
     facts: &mut Vec<Fact>,
-) -> Result<Model, PlanError> {
+) -> Result<Model, ConfigError> {
     let model = &file.config.model;
     let source = |given: bool| match &model.study {
         Some(study) if !given => format!("counted in the model of {study}"),
@@ -520,9 +530,7 @@ fn model(
     };
     let parameters = model.parameters.or(counted.map(|c| c.parameters as f64));
     let Some(parameters) = parameters else {
-        return Err(file
-            .error_at_key("model.study", "the model could not be counted", None)
-            .into());
+        return Err(file.error_at_key("model.study", "the model could not be counted", None));
     };
     let layers = model.layers.or(counted.map(|c| c.layers)).unwrap_or(1);
     let activation = model
@@ -533,7 +541,7 @@ fn model(
     if splits && activation.is_none() {
         let message = "the outputs of this model's layers could not be counted";
         let hint = "give `model.activation_bytes`: bytes of one layer's output for one example, the mean over layers";
-        return Err(file.error_at_key("model.study", message, Some(hint)).into());
+        return Err(file.error_at_key("model.study", message, Some(hint)));
     }
     facts.push(fact(
         "parameters",
@@ -583,16 +591,14 @@ fn device(
     file: &PlanFile,
     samples: &[DeviceSample],
     facts: &mut Vec<Fact>,
-) -> Result<(Device, Option<(Device, Device)>), PlanError> {
+) -> Result<(Device, Option<(Device, Device)>), ConfigError> {
     let config = &file.config.device;
     let (t1, t0, t1_ends, t0_ends, source) = if config.measure {
         let line = device_line(samples).filter(|line| line.slope > 0.0);
         let Some(line) = line else {
             let message = "the times measured do not grow with the batch";
             let hint = "measure larger batches, for longer: `device.measure_batches`, `device.measure_seconds`";
-            return Err(file
-                .error_at_key("device.measure", message, Some(hint))
-                .into());
+            return Err(file.error_at_key("device.measure", message, Some(hint)));
         };
         let source = format!(
             "measured on this machine: line through {} batches, off by {} % in the mean",
@@ -726,7 +732,7 @@ const NVLINK_SOURCE: &str = "half of the 600 GB/s that NVIDIA names for both dir
                              (nvidia.com/en-us/data-center/nvlink); all else is illustrative";
 
 /// Wires inside a node and between nodes, and the nodes.
-fn cluster(file: &PlanFile, facts: &mut Vec<Fact>) -> Result<((Wire, Wire), Nodes), PlanError> {
+fn cluster(file: &PlanFile, facts: &mut Vec<Fact>) -> Result<((Wire, Wire), Nodes), ConfigError> {
     let config = &file.config.cluster;
     let (between, source) = link(config.between, config.model);
     let (inside, inside_source) = match config.inside {
@@ -775,7 +781,7 @@ fn link_words(link: &LinkConfig) -> String {
     words.join(", ")
 }
 
-fn wire(file: &PlanFile, name: &str, link: &LinkConfig) -> Result<Wire, PlanError> {
+fn wire(file: &PlanFile, name: &str, link: &LinkConfig) -> Result<Wire, ConfigError> {
     let latency = link.latency.unwrap_or(0.0);
     let overhead = link.overhead.unwrap_or(0.0);
     let per_byte = link.bandwidth.map_or(0.0, |bandwidth| 1.0 / bandwidth);
@@ -795,7 +801,7 @@ fn wire(file: &PlanFile, name: &str, link: &LinkConfig) -> Result<Wire, PlanErro
             number(latency + overhead)
         );
         let key = format!("cluster.{name}.gap");
-        return Err(file.error_at_key(&key, &message, None).into());
+        return Err(file.error_at_key(&key, &message, None));
     }
     Ok(Wire::LogGp(LogGp {
         latency,
@@ -894,7 +900,7 @@ fn worth_it(plan: &Plan, efficiency: f64) -> Point {
 }
 
 /// Measurements of the file, and of its table.
-fn measured(file: &PlanFile) -> Result<Vec<Measured>, PlanError> {
+fn measured(file: &PlanFile) -> Result<Vec<Measured>, ConfigError> {
     let mut all = Vec::new();
     if let Some(check) = &file.config.check {
         all.extend(check.measured.iter().filter_map(|m| {
@@ -906,14 +912,17 @@ fn measured(file: &PlanFile) -> Result<Vec<Measured>, PlanError> {
             })
         }));
         if let Some(csv) = &check.csv {
-            all.extend(read_measured(Path::new(csv), check.batch)?);
+            let read = read_measured(Path::new(csv), check.batch);
+            all.extend(
+                read.map_err(|error| file.error_at_key("check.csv", &error.to_string(), None))?,
+            );
         }
     }
     all.sort_by_key(|m| (m.batch, m.workers));
     Ok(all)
 }
 
-fn read_measured(path: &Path, batch: Option<u64>) -> Result<Vec<Measured>, PlanError> {
+fn read_measured(path: &Path, batch: Option<u64>) -> Result<Vec<Measured>, StoreError> {
     let table = Table::read(path)?;
     let optional = |column: &str| {
         let none = || Ok(vec![None; table.len()]);
@@ -952,13 +961,27 @@ fn read_measured(path: &Path, batch: Option<u64>) -> Result<Vec<Measured>, PlanE
             let expected = "a batch of at least one example a worker, here or in `check.batch`";
             wrong("batch", expected, whole(examples))
         })?;
+        let interval = match (low[row], high[row]) {
+            (None, None) => None,
+            (Some(low), Some(high)) if low >= 0.0 && low <= time && time <= high => {
+                Some(Interval { low, high })
+            }
+            (low, high) => {
+                let end =
+                    |end: Option<f64>| end.map_or("nothing".to_owned(), |end| end.to_string());
+                return Err(StoreError::Malformed {
+                    path: path.to_owned(),
+                    line: table.lines()[row],
+                    expected: format!("`low` to `high` around `seconds`, {time}"),
+                    found: format!("{} to {}", end(low), end(high)),
+                });
+            }
+        };
         all.push(Measured {
             workers: own,
             batch: examples,
             seconds: time,
-            interval: low[row]
-                .zip(high[row])
-                .map(|(low, high)| Interval { low, high }),
+            interval,
         });
     }
     Ok(all)
@@ -1044,7 +1067,7 @@ seconds_per_byte_added = 1e-10
 up_to = 256
 ";
 
-    fn ask(set: &[&str], inputs: &PlanInputs) -> Result<PlanAnswer, PlanError> {
+    fn ask(set: &[&str], inputs: &PlanInputs) -> Result<PlanAnswer, ConfigError> {
         let set: Vec<String> = set.iter().map(|&text| text.to_owned()).collect();
         answer(&parse_plan(PLAN, "p.toml", &set)?, inputs)
     }
@@ -1103,6 +1126,12 @@ up_to = 256
         assert_eq!(marked("communication"), half);
         for power in [1, 2, 4, 8, 128, 256] {
             assert!(answer.rows.iter().any(|row| row.point.workers == power));
+        }
+        let limit = 2.0 * answer.plan.fastest.time;
+        let patient = answer.plan.cheapest_within(limit).unwrap();
+        for row in &answer.rows {
+            assert!(answer.plan.best.contains(&row.point));
+            assert!(row.point.time > limit || row.point.cost >= patient.cost);
         }
     }
 

@@ -14,7 +14,7 @@ mod answer;
 mod words;
 
 pub use answer::{
-    Checked, DeviceSample, Fact, Measured, ModelNumbers, PlanAnswer, PlanError, PlanInputs, Row,
-    Spread, answer, device_line,
+    Checked, DeviceSample, Fact, Measured, ModelNumbers, PlanAnswer, PlanInputs, Row, Spread,
+    answer, device_line,
 };
 pub use words::{TextTable, amount, check_table, duration, layout, printed, table, words};

@@ -54,7 +54,7 @@ fn percent(share: f64) -> String {
 }
 
 /// "1 worker", "64 workers".
-fn workers(n: u64) -> String {
+pub(super) fn workers(n: u64) -> String {
     let noun = if n == 1 { "worker" } else { "workers" };
     format!("{} {noun}", count(n))
 }
