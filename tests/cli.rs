@@ -283,6 +283,23 @@ fn an_index_takes_one_trial() {
     }
 }
 
+/// A plan, say, has its report there.
+#[test]
+fn a_folder_with_the_report_of_something_else_is_not_taken() {
+    let place = Place::new(STUDY);
+    fs::create_dir_all(place.study()).unwrap();
+    fs::write(place.study().join("report.html"), "a plan").unwrap();
+    let told = place.refused(&[]);
+    assert!(told.starts_with("error: results/small: "), "{told}");
+    assert!(told.contains("hint: choose another folder"), "{told}");
+    let files = fs::read_dir(place.study()).unwrap().count();
+    assert_eq!(files, 1);
+    assert_eq!(
+        fs::read(place.study().join("report.html")).unwrap(),
+        b"a plan"
+    );
+}
+
 #[test]
 fn a_dry_run_shows_the_trials_and_writes_nothing() {
     let place = Place::new(STUDY);
@@ -912,4 +929,13 @@ fn batch_scripts_are_sound() {
         let checked = Command::new("bash").arg("-n").arg(&file).status();
         assert!(checked.unwrap().success());
     }
+    let refused = Command::new(env!("CARGO_BIN_EXE_batchlab"))
+        .arg("slurm")
+        .arg(&study)
+        .args(["--distribute", "array", "--launcher", "srun"])
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.starts_with("error: --launcher: "), "{said}");
 }

@@ -996,6 +996,14 @@ fn what_does_not_fit_together_is_said_with_its_fix() {
             "loss",
         ),
         (
+            noisy.replace("\"mlp\"", "\"noisy-quadratic\"")
+                + "[train.target]\nmetric = \"loss\"\nvalue = 0.9",
+            12,
+            "train.target",
+            "no test set",
+            "split = \"train\"",
+        ),
+        (
             cnn.replace("\"digits\"", "{ csv = { path = \"p\", label = \"y\" } }"),
             2,
             "model",

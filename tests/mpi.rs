@@ -472,6 +472,16 @@ fn ranks_with_different_studies_or_programs_are_found_at_the_start() {
     assert!(said.contains("the study of rank 1"), "{said}");
     assert!(!place.path().join("out/s/trials").exists());
 
+    let output = each_its_own(
+        &place,
+        "[ $OMPI_COMM_WORLD_RANK = 1 ] && more='--distribute trials'; \
+         exec \"$PROGRAM\" run s.toml --quiet --results out $more",
+    );
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("--distribute of rank 1"), "{said}");
+    assert!(!place.path().join("out/s/trials").exists());
+
     std::fs::copy(program(), place.path().join("other")).unwrap();
     let mut other = std::fs::read(place.path().join("other")).unwrap();
     other.push(0);
@@ -818,6 +828,21 @@ fn the_planner_is_held_against_runs_on_1_2_and_4_ranks() {
         compared[1] > 0 && compared[2] > 0 && compared[4] > 0,
         "{compared:?}"
     );
+}
+
+/// What needs no ranks, one of them does.
+#[test]
+fn other_commands_run_on_one_rank_alone() {
+    let place = Place::new();
+    let output = mpirun(3)
+        .current_dir(place.path())
+        .arg(program())
+        .args(["slurm", "s.toml"])
+        .output()
+        .unwrap();
+    succeeds(&output);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(said.matches("#!/bin/bash").count(), 1, "{said}");
 }
 
 #[test]

@@ -103,7 +103,7 @@ pub(super) fn run(
         |runner: &dyn TrialRunner, part: Part| run_study(args, path, runner, &part, make_report);
     ranks::run(
         &args.ranks,
-        (path, &args.overrides),
+        (path, &args.overrides, &args.results),
         args.threads,
         trainer,
         &body,

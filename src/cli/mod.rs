@@ -61,6 +61,17 @@ enum Command {
     BenchStep(bench::BenchArgs),
 }
 
+impl Command {
+    /// Whether each rank of an mpirun has a part in it. All else the first one does.
+    fn needs_ranks(&self) -> bool {
+        match self {
+            Self::Run(_) | Self::CriticalBatch(_) | Self::BenchStep(_) => true,
+            Self::Collectives(args) => args.needs_ranks(),
+            _ => false,
+        }
+    }
+}
+
 /// Make the report of a study again, from its tables alone.
 #[derive(Debug, Args)]
 struct ReportArgs {
@@ -90,7 +101,11 @@ pub fn main_with(registry: &Registry) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error, ExitCode::FAILURE),
     };
-    match Cli::parse().command {
+    let command = Cli::parse().command;
+    if !command.needs_ranks() && env::launched_rank().is_some_and(|rank| rank > 0) {
+        return ExitCode::SUCCESS;
+    }
+    match command {
         Command::Run(args) => {
             let dir = env::data_dir().unwrap_or_else(|| PathBuf::from("data"));
             study::run_on_ranks(&args, Trainer::new(registry, dir), &write_report)

@@ -139,14 +139,14 @@ pub(super) struct Part {
     pub processes: usize,
 }
 
-/// Runs a command that trains the trials of the study file `config`, on one process or on the ranks of
-/// a launcher.
+/// Runs a command that trains the trials of the study file `config` into `results`, on one process or on
+/// the ranks of a launcher.
 ///
 /// # Errors
 /// What `body` says. Where ranks cannot go on together they end here, with a message and exit status 1.
 pub(super) fn run(
     args: &RanksArgs,
-    (config, overrides): (&Path, &[String]),
+    (config, overrides, results): (&Path, &[String], &Path),
     threads: Option<u16>,
     trainer: Trainer<'_>,
     body: &dyn Fn(&dyn TrialRunner, Part) -> Result<ExitCode, RunError>,
@@ -172,7 +172,13 @@ pub(super) fn run(
     };
     let abort = |message: &str| started.abort(message);
     let abort: Abort<'_> = &abort;
-    let identity = identity(config, overrides);
+    let mut identity = identity(config, overrides);
+    let shared = if trials { "trials" } else { "shards" };
+    identity.parts.push(("--distribute", shared.to_owned()));
+    if trials {
+        let folder = results.display().to_string();
+        identity.parts.push(("--results", folder));
+    }
     let processes = match study::check_same(ranks, &identity) {
         Ok(processes) => processes,
         Err(error) => {

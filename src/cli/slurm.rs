@@ -25,9 +25,9 @@ pub(super) struct SlurmArgs {
     /// Nodes. Of an array: jobs at a time.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = above_zero())]
     nodes: u64,
-    /// Ranks on a node.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = above_zero())]
-    ranks_per_node: u64,
+    /// Ranks on a node. Default: 1. Not of an array.
+    #[arg(long, value_name = "N", value_parser = above_zero())]
+    ranks_per_node: Option<u64>,
     /// Cores, and so threads, of a rank.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = above_zero())]
     cores_per_rank: u64,
@@ -40,9 +40,9 @@ pub(super) struct SlurmArgs {
     /// Account.
     #[arg(long, value_name = "NAME", value_parser = word)]
     account: Option<String>,
-    /// What starts the ranks.
-    #[arg(long, value_enum, default_value_t)]
-    launcher: Launcher,
+    /// What starts the ranks. Default: mpirun. Not of an array.
+    #[arg(long, value_enum)]
+    launcher: Option<Launcher>,
     /// The program.
     #[arg(long, value_name = "PATH", default_value = "batchlab")]
     program: String,
@@ -61,10 +61,9 @@ enum Shared {
 }
 
 /// What starts ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Launcher {
     /// Open MPI's, or another's.
-    #[default]
     Mpirun,
     /// Slurm's own, where the MPI library was built for it.
     Srun,
@@ -125,6 +124,20 @@ pub(super) fn run(args: &SlurmArgs, out: &mut impl Write) -> Result<(), BoxError
     if args.program.is_empty() {
         return Err("--program: expected a path, found an empty one".into());
     }
+    let array = args.distribute == Shared::Array;
+    for (flag, given) in [
+        ("--ranks-per-node", args.ranks_per_node.is_some()),
+        ("--launcher", args.launcher.is_some()),
+    ] {
+        if array && given {
+            return Err(format!(
+                "{flag}: the jobs of an array are single processes\n\
+                 hint: leave it out, or use --distribute shards or trials"
+            )
+            .into());
+        }
+    }
+    let ranks_per_node = args.ranks_per_node.unwrap_or(1);
     // Not an option, however it begins.
     let path = if path.starts_with('-') {
         format!("./{path}")
@@ -152,7 +165,6 @@ pub(super) fn run(args: &SlurmArgs, out: &mut impl Write) -> Result<(), BoxError
     if let Some(account) = &args.account {
         ask("account", account);
     }
-    let array = args.distribute == Shared::Array;
     if array {
         // Who knows all trials beforehand gives each its job; others share them out as they come.
         let jobs = if critical {
@@ -165,7 +177,7 @@ pub(super) fn run(args: &SlurmArgs, out: &mut impl Write) -> Result<(), BoxError
         ask("ntasks", "1");
     } else {
         ask("nodes", &args.nodes.to_string());
-        ask("ntasks-per-node", &args.ranks_per_node.to_string());
+        ask("ntasks-per-node", &ranks_per_node.to_string());
     }
     ask("cpus-per-task", &args.cores_per_rank.to_string());
     ask("output", &format!("{}-%j.log", study.name));
@@ -179,11 +191,11 @@ pub(super) fn run(args: &SlurmArgs, out: &mut impl Write) -> Result<(), BoxError
     if array {
         lines.push(format!("exec {call}"));
     } else {
-        let ranks = args.nodes * args.ranks_per_node;
-        let launcher = match args.launcher {
+        let ranks = args.nodes * ranks_per_node;
+        let launcher = match args.launcher.unwrap_or(Launcher::Mpirun) {
             Launcher::Mpirun => format!(
-                "mpirun -n {ranks} --map-by ppr:{}:node:PE={} --bind-to core",
-                args.ranks_per_node, args.cores_per_rank
+                "mpirun -n {ranks} --map-by ppr:{ranks_per_node}:node:PE={} --bind-to core",
+                args.cores_per_rank
             ),
             Launcher::Srun => format!("srun --ntasks={ranks} --kill-on-bad-exit=1"),
         };

@@ -140,7 +140,11 @@ pub(super) fn run_on_ranks(
     report: MakeReport<'_>,
 ) -> Result<ExitCode, RunError> {
     let body = |runner: &dyn TrialRunner, part: Part| run(args, runner, &part, report);
-    let study = (args.config.as_path(), args.overrides.as_slice());
+    let study = (
+        args.config.as_path(),
+        args.overrides.as_slice(),
+        args.results.as_path(),
+    );
     ranks::run(&args.ranks, study, args.threads, trainer, &body)
 }
 

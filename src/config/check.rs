@@ -673,9 +673,10 @@ fn target(config: &TrialConfig) -> Checked {
         )
         .hint("set `data.validation_fraction`, such as 0.1, or use another split"));
     }
+    let quadratic = matches!(config.data.source, DataSource::NoisyQuadratic { .. });
     match metric {
         Metric::Accuracy => {
-            if matches!(config.data.source, DataSource::NoisyQuadratic { .. }) {
+            if quadratic {
                 return Err(Fault::invalid(
                     "train.target.metric",
                     "the noisy quadratic has no classes, so no accuracy",
@@ -691,6 +692,11 @@ fn target(config: &TrialConfig) -> Checked {
             }
             Ok(())
         }
+        Metric::Loss if quadratic && split == Split::Test => Err(Fault::invalid(
+            "train.target.split",
+            "the noisy quadratic has no test set to measure the target on",
+        )
+        .hint("use `split = \"train\"`")),
         Metric::Loss => positive("train.target.value", value),
     }
 }

@@ -44,7 +44,7 @@ pub enum Update {
         /// Mean time of a gradient, in simulated seconds.
         #[serde(default = "one")]
         seconds: f64,
-        /// No replica begins a gradient while it is this many ahead of the slowest (stale synchronous
+        /// No replica begins a gradient while it is more than this many ahead of the slowest (stale synchronous
         /// parallel, Ho et al. 2013). Default: nobody waits.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bound: Option<u64>,

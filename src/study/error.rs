@@ -55,6 +55,16 @@ pub enum StudyError {
         /// What is wrong with it.
         problem: String,
     },
+    /// The folder of a new study has a report that no study made.
+    #[error(
+        "{}: the folder of a plan, or of another report, which this would replace\n\
+         hint: choose another folder with --results, or another `name`",
+        path.display()
+    )]
+    Taken {
+        /// The folder.
+        path: PathBuf,
+    },
     /// A folder is not a study's.
     #[error("no study in {}: it has no study.json{}", path.display(), name_some(studies))]
     NoStudy {

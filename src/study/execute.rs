@@ -275,11 +275,16 @@ fn begin(
     growing: bool,
     note: &dyn Fn(&str),
 ) -> Result<(), StudyError> {
+    let plan_path = folder.file("study.json");
+    let is_study = store::exists(&plan_path) || store::exists(&folder.trials());
+    if !is_study && store::exists(&folder.file("report.html")) {
+        let path = folder.root().to_owned();
+        return Err(StudyError::Taken { path });
+    }
     store::create_folder(&folder.trials())?;
     let _lock = folder.lock()?;
     store::remove_temporaries(folder.root())?;
     store::remove_temporaries(&folder.file("figures"))?;
-    let plan_path = folder.file("study.json");
     match StudyRecord::read(folder.root()) {
         Ok(before) => {
             let known: BTreeSet<&String> = before.trials.iter().map(|trial| &trial.id).collect();
