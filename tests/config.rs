@@ -998,8 +998,8 @@ fn what_does_not_fit_together_is_said_with_its_fix() {
         (
             noisy.replace("\"mlp\"", "\"noisy-quadratic\"")
                 + "[train.target]\nmetric = \"loss\"\nvalue = 0.9",
-            12,
-            "train.target",
+            13,
+            "train.target.split",
             "no test set",
             "split = \"train\"",
         ),
