@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use super::ranks::Started;
-use super::{Out, fail};
+use super::ranks::{Started, limit};
+use super::{Out, fail, report_folder};
 use crate::analysis::collectives::{
     self, Bounds, Choice, CollectivesError, Disturbed, Given, PRESETS, Preset, Question,
     collectives,
@@ -19,7 +19,6 @@ use crate::collective::measure::{
 };
 use crate::collective::{Operation, Ranks, SlowLink, broadcast_bytes, on_threads};
 use crate::report;
-use crate::store;
 use crate::study::BoxError;
 use crate::theory::collectives::Power;
 
@@ -273,13 +272,6 @@ fn bytes(text: &str) -> Result<Series, String> {
     collectives::parse_bytes(text).map(Series)
 }
 
-fn limit(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if seconds > 0.0 && seconds.is_finite() => Ok(seconds),
-        _ => Err("expected a number of seconds above 0".to_owned()),
-    }
-}
-
 /// All numbers of a list, ascending, each once.
 fn all(list: &[Series]) -> Vec<u64> {
     let mut numbers: Vec<u64> = list.iter().flat_map(|series| &series.0).copied().collect();
@@ -324,20 +316,10 @@ pub(super) fn run(args: &CollectivesArgs) -> Result<ExitCode, BoxError> {
 
 /// Makes the folder that is written in the end.
 fn prepare(out: Option<&Path>) -> Result<(), BoxError> {
-    let Some(out) = out else {
-        return Ok(());
-    };
-    if store::exists(&out.join("study.json")) {
-        return Err(format!(
-            "{}: the folder of a study, whose report this would replace\nhint: choose another folder",
-            out.display()
-        )
-        .into());
+    match out {
+        None => Ok(()),
+        Some(out) => report_folder(out).map_err(|error| format!("--out: {error}").into()),
     }
-    for folder in [out, &out.join("figures")] {
-        store::create_folder(folder).map_err(|error| format!("--out: {error}"))?;
-    }
-    Ok(())
 }
 
 /// As [`prepare`], by the first rank for all.

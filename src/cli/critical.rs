@@ -7,16 +7,15 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Out;
 use super::ranks::{self, Part, RanksArgs};
 use super::study::{
     INTERRUPTED, MakeReport, Progress, RunError, count, duration, err, hide_panics_of_trials,
     trials,
 };
+use super::{Out, report_folder};
 use crate::analysis::critical_batch::{self, CriticalBatch};
 use crate::config::{self, StudyConfig};
 use crate::report;
-use crate::store;
 use crate::store::clock::Stopwatch;
 use crate::study::{
     self, BoxError, Event, Observer, Options, Plan, Selection, Session, StudyFolder, Trainer,
@@ -226,13 +225,11 @@ fn from_csv(path: &Path, out: Option<&Path>) -> Result<ExitCode, RunError> {
             read.ignored.join(", ")
         ));
     }
+    if let Some(out) = out {
+        report_folder(out).map_err(RunError::Runner)?;
+    }
     print_answer(&read.critical_batch)?;
     if let Some(out) = out {
-        if store::exists(&out.join("study.json")) {
-            return Err(RunError::Runner(
-                format!("{}: the folder of a study, whose report this would replace\nhint: choose another folder", out.display()).into(),
-            ));
-        }
         let files = report::write_critical(out, &read.critical_batch)
             .map_err(|error| RunError::Runner(error.into()))?;
         writeln!(Out, "report: {}", files.html.display())?;

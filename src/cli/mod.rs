@@ -29,7 +29,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::config::env;
 use crate::model::Registry;
 use crate::study::{BoxError, Trainer};
-use crate::{analysis, report};
+use crate::{analysis, report, store};
 
 /// Study large-batch training from one TOML file: how far can the batch grow, and what learning
 /// rate, warm-up and normalization does it need there?
@@ -155,6 +155,20 @@ fn write_report(folder: &Path) -> Result<Vec<String>, BoxError> {
         .collect();
     lines.push(format!("report: {}", files.html.display()));
     Ok(lines)
+}
+
+/// Makes the folder of a report, before the work that it is about.
+fn report_folder(out: &Path) -> Result<(), BoxError> {
+    if store::exists(&out.join("study.json")) {
+        return Err(format!(
+            "{}: the folder of a study, whose report this would replace\nhint: choose another folder with --out",
+            out.display()
+        )
+        .into());
+    }
+    store::create_folder(out)?;
+    store::create_folder(&out.join("figures"))?;
+    Ok(())
 }
 
 fn fail(error: &impl Display, code: ExitCode) -> ExitCode {

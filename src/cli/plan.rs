@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::Out;
+use super::{Out, report_folder};
 use crate::analysis::plan::{self, DeviceSample, ModelNumbers, PlanInputs};
 use crate::config::{
     self, BatchConfig, EvaluateConfig, PlanFile, Precision, ProbesConfig, Role, StudyConfig,
@@ -16,7 +16,6 @@ use crate::data;
 use crate::model::Registry;
 use crate::objective::{Layout, Objective, Scalar};
 use crate::report;
-use crate::store;
 use crate::store::clock::Stopwatch;
 use crate::study::BoxError;
 use crate::train::{Pool, Session, TrainError};
@@ -61,15 +60,7 @@ pub(super) fn run(args: &PlanArgs, registry: &Registry) -> Result<ExitCode, BoxE
         Some(out) => out.clone(),
         None => Path::new("results").join(&file.name),
     };
-    if store::exists(&out.join("study.json")) {
-        let message = format!(
-            "{}: the folder of a study, whose report this would replace\nhint: choose another folder with --out",
-            out.display()
-        );
-        return Err(message.into());
-    }
-    store::create_folder(&out)?;
-    store::create_folder(&out.join("figures"))?;
+    report_folder(&out)?;
     let inputs = inputs(&file, registry)?;
     let answer = plan::answer(&file, &inputs)?;
     for line in plan::printed(&answer) {

@@ -42,7 +42,8 @@ pub(super) struct RanksArgs {
     pub rank_timeout: f64,
 }
 
-fn limit(text: &str) -> Result<f64, String> {
+/// A number of seconds above 0.
+pub(super) fn limit(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds.is_finite() => Ok(seconds),
         _ => Err("expected a number of seconds above 0".to_owned()),
