@@ -9,13 +9,15 @@ use burn::tensor::{DType, Device, Element, Gradients, Int, Tensor, TensorData};
 use super::chain::{self, Chain};
 use super::dual::Dual;
 use super::example_norms::Capture;
+use super::kept::{Memory, Recall};
 use super::network::{Forward, Network};
 use super::norm::host;
 use super::weight_norm::{Initialization, WeightNormalization};
 use crate::backend::{self, BackendError};
 use crate::objective::{
-    Along, Batch, ExampleNorms, GroupMoments, Layout, Objective, ObjectiveError, Point,
-    Predictions, Prepared, Role, Scalar, StatisticsMode, difference_step, example_norms_one_by_one,
+    Along, Batch, ExampleNorms, GroupMoments, LayerStatistics, Layout, Objective, ObjectiveError,
+    Point, Predictions, Prepared, Role, Scalar, StatisticsMode, difference_step,
+    example_norms_one_by_one,
 };
 use crate::rng::Stream;
 
@@ -95,7 +97,7 @@ pub(super) struct Foreign {
 }
 
 /// A burn module as an [`Objective`].
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct BurnObjective<M> {
     network: M,
     device: Device,
@@ -655,6 +657,7 @@ impl<M: Network> BurnPoint<'_, M> {
             record: what.record.then(Vec::new),
             initialization: what.initialize.then(Initialization::default),
             capture: what.capture.then(Capture::default),
+            recall: None,
         };
         let outputs = network.forward(fed.input, &mut pass);
         Passed {
@@ -872,6 +875,7 @@ impl<M: Network, F: BurnScalar> Point<F> for BurnPoint<'_, M> {
         Ok(Box::new(BurnAlong {
             point: self,
             direction: tensors,
+            memory: None,
         }))
     }
 
@@ -881,10 +885,12 @@ impl<M: Network, F: BurnScalar> Point<F> for BurnPoint<'_, M> {
         mode: StatisticsMode<'_>,
         weight: F,
     ) -> Result<Option<Box<dyn Prepared<F>>>, ObjectiveError> {
-        let Some(activation) = chain::activation(&self.objective.network) else {
-            return Ok(None);
-        };
         self.check(batch, mode)?;
+        let Some(activation) = chain::activation(&self.objective.network) else {
+            let exact = Objective::<F>::has_exact_products(self.objective);
+            let kept = || BurnKept::new(self, batch, mode, weight);
+            return Ok(exact.then(|| Box::new(kept()) as Box<dyn Prepared<F>>));
+        };
         let BurnObjective {
             layout,
             device,
@@ -1005,6 +1011,8 @@ fn host_values<F: BurnScalar>(tensor: Tensor<2>) -> Vec<F> {
 struct BurnAlong<'a, M> {
     point: &'a BurnPoint<'a, M>,
     direction: Vec<Tensor<1>>,
+    /// What is kept of the batch, which is then always the same.
+    memory: Option<&'a Memory>,
 }
 
 impl<M: Network> BurnAlong<'_, M> {
@@ -1030,6 +1038,7 @@ impl<M: Network> BurnAlong<'_, M> {
             record: None,
             initialization: None,
             capture: None,
+            recall: self.memory.map(Recall::new),
         };
         let outputs = network.forward_dual(&direction, fed.input, &mut pass)?;
         Some((network, outputs, fed.labels))
@@ -1102,6 +1111,117 @@ impl<M: Network, F: BurnScalar> Along<F> for BurnAlong<'_, M> {
                 .pull(&network, outputs.value, u, weight / count(n), product);
             Ok(())
         })?
+    }
+}
+
+/// A point on a batch that stays, with what products keep of it.
+struct BurnKept<M, F> {
+    objective: BurnObjective<M>,
+    tensors: Vec<Tensor<1>>,
+    batch: Batch<F>,
+    /// Those of the batch, if `None`.
+    statistics: Option<Vec<LayerStatistics>>,
+    weight: F,
+    memory: Memory,
+}
+
+impl<M: Network, F: BurnScalar> BurnKept<M, F> {
+    fn new(
+        point: &BurnPoint<'_, M>,
+        batch: &Batch<F>,
+        mode: StatisticsMode<'_>,
+        weight: F,
+    ) -> Self {
+        Self {
+            objective: point.objective.clone(),
+            tensors: point.tensors.clone(),
+            batch: batch.clone(),
+            statistics: match mode {
+                StatisticsMode::Batch => None,
+                StatisticsMode::Inference(statistics) => Some(statistics.to_vec()),
+            },
+            weight,
+            memory: Memory::default(),
+        }
+    }
+
+    fn point(&self) -> BurnPoint<'_, M> {
+        BurnPoint {
+            objective: &self.objective,
+            tensors: self.tensors.clone(),
+        }
+    }
+
+    fn mode(&self) -> StatisticsMode<'_> {
+        match &self.statistics {
+            None => StatisticsMode::Batch,
+            Some(statistics) => StatisticsMode::Inference(statistics),
+        }
+    }
+
+    /// Adds what `write` writes.
+    fn add(
+        &self,
+        sum: &mut [F],
+        write: impl FnOnce(&BurnPoint<'_, M>, &mut [F]) -> Result<(), ObjectiveError>,
+    ) -> Result<(), ObjectiveError> {
+        self.objective.check_length("product", sum)?;
+        let mut own = vec![F::ZERO; sum.len()];
+        write(&self.point(), &mut own)?;
+        for (sum, own) in sum.iter_mut().zip(own) {
+            *sum += own;
+        }
+        Ok(())
+    }
+
+    fn along<'a>(
+        &'a self,
+        point: &'a BurnPoint<'a, M>,
+        direction: &[F],
+    ) -> Result<BurnAlong<'a, M>, ObjectiveError> {
+        self.objective.check_length("direction", direction)?;
+        Ok(BurnAlong {
+            point,
+            direction: self.objective.guard(|| self.objective.tensors(direction))?,
+            memory: Some(&self.memory),
+        })
+    }
+}
+
+impl<M: Network, F: BurnScalar> Prepared<F> for BurnKept<M, F> {
+    fn bytes(&self) -> usize {
+        self.batch.features.len() * F::BYTES + self.memory.bytes()
+    }
+
+    fn add_gradient(&self, gradient: &mut [F]) -> Result<(), ObjectiveError> {
+        self.add(gradient, |point, own| {
+            let batch = self.batch.clone();
+            point
+                .gradient(batch, self.mode(), self.weight, own)
+                .map(|_| ())
+        })
+    }
+
+    fn add_hessian_product(
+        &self,
+        direction: &[F],
+        product: &mut [F],
+    ) -> Result<(), ObjectiveError> {
+        self.add(product, |point, own| {
+            let along = self.along(point, direction)?;
+            along.hessian_product(self.batch.clone(), self.mode(), self.weight, own)
+        })
+    }
+
+    fn add_gauss_newton_product(
+        &self,
+        direction: &[F],
+        product: &mut [F],
+    ) -> Result<(), ObjectiveError> {
+        self.add(product, |point, own| {
+            let along = self.along(point, direction)?;
+            along.gauss_newton_product(self.batch.clone(), self.mode(), self.weight, own)
+        })
     }
 }
 

@@ -9,11 +9,13 @@ use std::ops::{Add, Div, Mul, Sub};
 
 use burn::module::Param;
 use burn::nn::Linear;
+use burn::nn::PaddingConfig2d;
 use burn::nn::conv::Conv2d;
 use burn::tensor::module::{linear, max_pool2d, max_pool2d_with_indices};
-use burn::tensor::ops::MaxPoolOptions;
+use burn::tensor::ops::{ConvOptions, MaxPoolOptions};
 use burn::tensor::{Shape, Tensor, activation};
 
+use super::kept::{Known, Map, Recall};
 use super::weight_norm::WeightNormalization;
 
 /// A tensor that moves at a rate: value + t tangent, to first order in t.
@@ -238,31 +240,45 @@ pub(super) fn parameter<const D: usize>(
 }
 
 /// An affine map whose operation `apply` is linear in input and weight together with bias:
-/// y' = apply(x, w', b') + apply(x', w, nothing).
+/// y' = apply(x, w', b') + apply(x', w, nothing). Some of it may be kept.
 fn affine<const D: usize, const W: usize>(
     input: Dual<D>,
     weight: Dual<W>,
     bias: Option<Dual<1>>,
     apply: impl Fn(Tensor<D>, Tensor<W>, Option<Tensor<1>>) -> Tensor<D>,
+    known: Option<&Known>,
 ) -> Dual<D> {
     let (bias, bias_tangent) = match bias {
         None => (None, None),
         Some(bias) => (Some(bias.value), bias.tangent),
     };
-    let by_weight = weight
-        .tangent
-        .map(|tangent| apply(input.value.clone(), tangent, bias_tangent));
-    let by_input = input
-        .tangent
-        .map(|tangent| apply(tangent, weight.value.clone(), None));
-    Dual {
-        value: apply(input.value, weight.value, bias),
-        tangent: sum(by_weight, by_input),
-    }
+    let rate = known.and_then(|known| {
+        let input = [&input.value, input.tangent.as_ref()?];
+        let weight = [&weight.value, weight.tangent.as_ref()?];
+        known.rate(input, weight, bias_tangent.as_ref())
+    });
+    let tangent = rate.or_else(|| {
+        let by_weight = weight
+            .tangent
+            .map(|tangent| apply(input.value.clone(), tangent, bias_tangent));
+        let by_input = input
+            .tangent
+            .map(|tangent| apply(tangent, weight.value.clone(), None));
+        sum(by_weight, by_input)
+    });
+    let value = known
+        .and_then(|known| known.value(&input.value, &weight.value, bias.as_ref()))
+        .unwrap_or_else(|| apply(input.value, weight.value, bias));
+    Dual { value, tangent }
 }
 
 /// A dense layer.
-pub(super) fn dense(layer: &Linear, direction: Option<&Linear>, input: Dual<2>) -> Dual<2> {
+pub(super) fn dense(
+    layer: &Linear,
+    direction: Option<&Linear>,
+    input: Dual<2>,
+    recall: Option<&mut Recall<'_>>,
+) -> Dual<2> {
     if direction.is_none() && input.tangent.is_none() {
         return Dual::constant(layer.forward(input.value));
     }
@@ -271,11 +287,17 @@ pub(super) fn dense(layer: &Linear, direction: Option<&Linear>, input: Dual<2>) 
         .bias
         .as_ref()
         .map(|own| parameter(own, direction.and_then(|d| d.bias.as_ref())));
-    affine(input, weight, bias, linear)
+    let known = recall.map(|recall| recall.layer(Map::Dense));
+    affine(input, weight, bias, linear, known.as_ref())
 }
 
 /// A convolution.
-pub(super) fn convolution(layer: &Conv2d, direction: Option<&Conv2d>, input: Dual<4>) -> Dual<4> {
+pub(super) fn convolution(
+    layer: &Conv2d,
+    direction: Option<&Conv2d>,
+    input: Dual<4>,
+    recall: Option<&mut Recall<'_>>,
+) -> Dual<4> {
     if direction.is_none() && input.tangent.is_none() {
         return Dual::constant(layer.forward(input.value));
     }
@@ -284,11 +306,30 @@ pub(super) fn convolution(layer: &Conv2d, direction: Option<&Conv2d>, input: Dua
         .bias
         .as_ref()
         .map(|own| parameter(own, direction.and_then(|d| d.bias.as_ref())));
-    affine(input, weight, bias, |input, weight, bias| {
+    let known = recall
+        .zip(options(layer))
+        .map(|(recall, options)| recall.layer(Map::Convolution(options)));
+    let apply = |input, weight: Tensor<4>, bias: Option<Tensor<1>>| {
         // The layer knows its stride and padding; only the tensors are others.
         let mut bare = layer.clone();
         bare.weight = Param::initialized(layer.weight.id, weight);
         bare.bias = bias.map(|bias| Param::initialized(layer.weight.id, bias));
         bare.forward(input)
-    })
+    };
+    affine(input, weight, bias, apply, known.as_ref())
+}
+
+/// How a layer convolves, where that does not depend on the size of its input.
+fn options(layer: &Conv2d) -> Option<ConvOptions<2>> {
+    let padding = match layer.padding {
+        PaddingConfig2d::Valid => [(0, 0), (0, 0)],
+        PaddingConfig2d::Explicit(top, left, bottom, right) => [(top, bottom), (left, right)],
+        PaddingConfig2d::Same => return None,
+    };
+    Some(ConvOptions::new_with_padding(
+        layer.stride,
+        padding,
+        layer.dilation,
+        layer.groups,
+    ))
 }

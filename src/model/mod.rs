@@ -10,6 +10,7 @@ mod chain;
 mod cnn;
 mod dual;
 mod example_norms;
+mod kept;
 mod mlp;
 mod network;
 mod norm;

@@ -8,6 +8,7 @@ use burn::tensor::{Int, Tensor};
 
 use super::dual::{self, Dual};
 use super::example_norms::Capture;
+use super::kept::Recall;
 use super::weight_norm::Initialization;
 use crate::config::Normalization;
 use crate::objective::{GroupMoments, Parameter, Role, StatisticsMode};
@@ -152,6 +153,7 @@ pub struct Forward<'a> {
     pub(super) record: Option<Vec<GroupMoments>>,
     pub(super) initialization: Option<Initialization>,
     pub(super) capture: Option<Capture>,
+    pub(super) recall: Option<Recall<'a>>,
 }
 
 impl Forward<'_> {
@@ -199,7 +201,7 @@ impl Forward<'_> {
         } else if let Some(capture) = &mut self.capture {
             Dual::constant(capture.dense(layer, input.value))
         } else {
-            dual::dense(layer, direction, input)
+            dual::dense(layer, direction, input, self.recall.as_mut())
         }
     }
 
@@ -215,7 +217,7 @@ impl Forward<'_> {
         } else if let Some(capture) = &mut self.capture {
             Dual::constant(capture.convolution(layer, input.value))
         } else {
-            dual::convolution(layer, direction, input)
+            dual::convolution(layer, direction, input, self.recall.as_mut())
         }
     }
 }

@@ -12,6 +12,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use super::ModelError;
 use super::dual::{self, Dual};
 use super::example_norms::Capture;
+use super::kept::Recall;
 use super::network::Forward;
 use crate::config::Normalization;
 use crate::objective::{GroupMoments, StatisticsMode};
@@ -230,7 +231,7 @@ impl GroupNormalization {
 
     /// Normalizes `input`, [examples, channels, ...].
     pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
-        self.run(None, Dual::constant(input), &mut None).value
+        self.run(None, Dual::constant(input), &mut None, None).value
     }
 
     /// [`GroupNormalization::forward`] and its derivative, where input or parameters move;
@@ -241,7 +242,8 @@ impl GroupNormalization {
         input: Dual<D>,
         pass: &mut Forward<'_>,
     ) -> Dual<D> {
-        self.run(direction, input, &mut pass.capture)
+        let recall = pass.recall.as_mut().filter(|_| direction.is_some());
+        self.run(direction, input, &mut pass.capture, recall)
     }
 
     fn run<const D: usize>(
@@ -249,15 +251,20 @@ impl GroupNormalization {
         direction: Option<&Self>,
         input: Dual<D>,
         capture: &mut Option<Capture>,
+        recall: Option<&mut Recall<'_>>,
     ) -> Dual<D> {
         let shape = input.shape();
         let (examples, channels) = (shape[0], shape[1]);
         let (groups, members) = (self.groups, channels / self.groups);
         let positions = shape.num_elements() / (examples * channels);
         let rows = input.reshape([examples, groups, members * positions]);
-        let mean = rows.clone().mean_dim(2);
-        let centered = rows - mean;
-        let variance = centered.clone().square().mean_dim(2);
+        let known = recall.and_then(|recall| recall.centered(&rows));
+        let [centered, variance] = known.unwrap_or_else(|| {
+            let mean = rows.clone().mean_dim(2);
+            let centered = rows - mean;
+            let variance = centered.clone().square().mean_dim(2);
+            [centered, variance]
+        });
         let deviation = variance
             .add_scalar(self.epsilon)
             .sqrt()
