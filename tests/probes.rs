@@ -1286,7 +1286,8 @@ fn threads_change_no_bit_of_any_probe() {
     }
 }
 
-/// Products in f32 cost seven digits of an eigenvalue at most, and its residual is still that of f64.
+/// Products in f32 cost a hundred-thousandth of an eigenvalue at most. Its residual is that of f64, or where
+/// the tolerance is coarse, off by as little.
 #[test]
 fn products_in_single_precision_give_the_same_pairs_with_true_residuals() {
     for lines in [TANH, CNN] {
@@ -1307,29 +1308,29 @@ fn products_in_single_precision_give_the_same_pairs_with_true_residuals() {
                     let accurate = exact(matrix, &v);
                     close(kind, &rounded, &accurate, 1e-5);
                     assert_ne!(rounded, accurate);
-                    let search = EigenSearch {
-                        largest: 2,
-                        smallest: 0,
-                        tolerance: 1e-4,
-                        recheck: false,
-                        ..EigenSearch::default()
-                    };
-                    let mut point = subject.at(&own.at).unwrap();
-                    let mut operator = point.operator(matrix, None);
-                    let found = eigenpairs(&mut operator, &search, &mut draw(7)).unwrap();
-                    assert!(found.converged);
-                    for pair in &found.largest {
-                        let image = exact(matrix, &pair.vector);
-                        let rest = plus(&image, -pair.value, &pair.vector);
-                        near("residual", pair.residual, norm(&rest), 1e-12 * pair.value);
-                        near(
-                            "value",
-                            pair.value,
-                            dot(&image, &pair.vector),
-                            1e-12 * pair.value,
-                        );
+                    let mut all = Vec::new();
+                    for (tolerance, off) in [(1e-4, 1e-12), (1e-3, 1e-5)] {
+                        let search = EigenSearch {
+                            largest: 2,
+                            smallest: 0,
+                            tolerance,
+                            recheck: false,
+                            ..EigenSearch::default()
+                        };
+                        let mut point = subject.at(&own.at).unwrap();
+                        let mut operator = point.operator(matrix, None);
+                        let found = eigenpairs(&mut operator, &search, &mut draw(7)).unwrap();
+                        assert!(found.converged);
+                        for pair in &found.largest {
+                            let image = exact(matrix, &pair.vector);
+                            let rest = plus(&image, -pair.value, &pair.vector);
+                            let off = off * pair.value;
+                            near("residual", pair.residual, norm(&rest), off);
+                            near("value", pair.value, dot(&image, &pair.vector), off);
+                        }
+                        all.extend(found.largest);
                     }
-                    bits.push((rounded, found.largest));
+                    bits.push((rounded, all));
                 });
             }
             assert!(bits[0] == bits[1], "other bits on 2 threads");

@@ -165,7 +165,8 @@ struct HessianArgs {
     /// How the trace is estimated.
     #[arg(long, value_enum, default_value = "krylov")]
     trace: Trace,
-    /// Type in which products are made. Sums, vectors and the residuals of eigenvalues are f64 in any case.
+    /// Type in which products are made. Sums and vectors are f64 in any case, and so are the products behind
+    /// residuals where the tolerance is below 1e-3.
     #[arg(long, value_enum, default_value = "f64")]
     precision: ProductPrecision,
     /// Trace and largest eigenvalue of the diagonal blocks too.

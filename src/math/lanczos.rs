@@ -464,7 +464,7 @@ fn find<O: SymmetricOperator>(
         if !finite {
             break;
         }
-        matrix.apply_accurately(&pair.vector, &mut image)?;
+        matrix.apply_for_residual(&pair.vector, &mut image, search.tolerance)?;
         found.products += 1;
         let value = dot(&pair.vector, &image);
         add_scaled(&mut image, -value, &pair.vector);

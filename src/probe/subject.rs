@@ -16,6 +16,7 @@ use crate::objective::{
     Point, Prepared, Scalar, StatisticsMode, example_norms_one_by_one,
 };
 use crate::rng;
+use crate::store::memory;
 
 /// Examples in one piece. Fixed, so that sums round the same on any machine.
 const PIECE: usize = 256;
@@ -27,8 +28,11 @@ const STRIPS: usize = 16;
 /// Elements of a vector that strips are added up for at a time.
 const PART: usize = 2048;
 
-/// Most bytes that are kept from one product to the next. What does not fit is made again.
+/// What may be kept from one product to the next in any case, in bytes. What does not fit is made again,
+/// to the same bits.
 const KEPT_BYTES: usize = 1 << 30;
+/// The share of the free memory that may be kept where that is more.
+const KEPT_SHARE: u64 = 4;
 
 /// Examples of a probe where the config says nothing.
 const DEFAULT_EXAMPLES: usize = 2048;
@@ -235,7 +239,8 @@ impl<'pool, 'env> Subject<'pool, 'env> {
 
     /// Makes products with the matrices in single precision, by `objective`: the same in f32. Losses,
     /// gradients, the sums over strips and all vectors stay in f64, and so do the products that the
-    /// residuals of eigenpairs come from. Only exact products are good enough for it.
+    /// residuals of eigenpairs come from, where the tolerance is below 10^-3. Only exact products are
+    /// good enough for it.
     ///
     /// # Errors
     /// If products are by differences, whose steps would drown in the rounding.
@@ -531,6 +536,15 @@ struct Fixed<'env, F: Scalar> {
     kept: Vec<OnceLock<Option<Box<dyn Prepared<F>>>>>,
     /// What they hold.
     bytes: AtomicUsize,
+    /// The most that they may.
+    most_bytes: usize,
+}
+
+/// A quarter of the memory that is free, or 1 GiB.
+fn most_kept_bytes() -> usize {
+    let share = memory::available().map(|bytes| bytes / KEPT_SHARE);
+    let share = share.and_then(|bytes| usize::try_from(bytes).ok());
+    share.map_or(KEPT_BYTES, |bytes| bytes.max(KEPT_BYTES))
 }
 
 impl<'env, F: Scalar> Fixed<'env, F> {
@@ -545,6 +559,7 @@ impl<'env, F: Scalar> Fixed<'env, F> {
             parameters,
             kept: (0..pieces).map(|_| OnceLock::new()).collect(),
             bytes: AtomicUsize::new(0),
+            most_bytes: most_kept_bytes(),
         })
     }
 
@@ -656,7 +671,7 @@ impl<'env, F: Scalar> Fixed<'env, F> {
         let prepared = self.point.prepare(&batch, inner.mode(), weight)?;
         let found = apply(&prepared)?;
         let bytes = prepared.as_ref().map_or(0, |prepared| prepared.bytes());
-        if self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= KEPT_BYTES {
+        if self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.most_bytes {
             // No other thread has this piece.
             let _ = self.kept[piece].set(prepared);
         } else {
@@ -857,6 +872,10 @@ impl<'env> SubjectAt<'_, '_, 'env> {
     }
 }
 
+/// From this relative tolerance on the residual of an eigenpair may come from a product in f32: a hundred
+/// times what the rounding of such products has been seen to cost.
+const COARSE_RESIDUAL: f64 = 1e-3;
+
 /// A diagonal block of a matrix of second derivatives.
 struct Block<'b, 'a, 'pool, 'env> {
     at: &'b mut SubjectAt<'a, 'pool, 'env>,
@@ -878,8 +897,17 @@ impl SymmetricOperator for Block<'_, '_, '_, '_> {
         self.apply_by(v, product, SubjectAt::product)
     }
 
-    fn apply_accurately(&mut self, v: &[f64], product: &mut [f64]) -> Result<(), ProbeError> {
-        self.apply_by(v, product, SubjectAt::accurate_product)
+    fn apply_for_residual(
+        &mut self,
+        v: &[f64],
+        product: &mut [f64],
+        tolerance: f64,
+    ) -> Result<(), ProbeError> {
+        if tolerance < COARSE_RESIDUAL {
+            self.apply_by(v, product, SubjectAt::accurate_product)
+        } else {
+            self.apply(v, product)
+        }
     }
 }
 

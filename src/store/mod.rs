@@ -15,6 +15,7 @@ pub mod clock;
 mod error;
 mod growing;
 mod lock;
+pub mod memory;
 mod table;
 
 pub use atomic::{
