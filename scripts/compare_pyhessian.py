@@ -21,14 +21,16 @@ do. So each run is first made once, untimed, to find the fewest iterations that 
 then timed with exactly these (maxIter; its own stops are off): the best that a user could have chosen, knowing the
 answer. The residual printed is that of the pair which PyHessian returned, by one more product in float64. What it
 does with its defaults is printed too. PyHessian runs in float32, as it is used, and in float64, where it needs
-torch.set_default_dtype for its starting vectors; it is not patched when timed. batchlab runs in float64, as it is used,
-and with products in float32 (--precision f32); its vectors, sums and residuals are in float64 in both. Its residual and
-standard error are its own; the script says where eigenvalues or traces of the two sides differ by more than these allow.
+torch.set_default_dtype for its starting vectors; it is not patched when timed. batchlab runs in float64, as it is
+used, and with products in float32 (--precision f32); its vectors and sums are in float64 in both, and so are the
+products behind residuals where --residual is below 1e-3. Its residual and standard error are its own; the script says
+where eigenvalues or traces of the two sides differ by more than these allow.
 
 Seconds are those of computing, with weights and examples in memory, in a process of its own for each run: PyHessian's
-constructor (one gradient) is in both of its numbers. batchlab's seconds of an eigenvalue include the product in float64 that
-its residual comes from; PyHessian's do not, but for the rows "with its residual", which add the product above. The order of the sides alternates from round to round, and
-PyHessian's seed changes; batchlab's vectors are those of data.split_seed. A ratio above 1: batchlab is faster.
+constructor (one gradient) is in both of its numbers. batchlab's seconds of an eigenvalue include the product that its
+residual comes from; PyHessian's do not, but for the rows "with its residual", which add the product above. The order
+of the sides alternates from round to round, and PyHessian's seed changes; batchlab's vectors are those of
+data.split_seed. A ratio above 1: batchlab is faster.
 """
 
 import argparse
