@@ -13,7 +13,7 @@ use std::path::Path;
 use batchlab::config::{NoiseProbe, Products, TrialConfig};
 use batchlab::data::{self, Data};
 use batchlab::model::Registry;
-use batchlab::objective::Objective;
+use batchlab::objective::{Batch, Objective, population_statistics};
 use batchlab::probe::{Curvature, Subject, SubjectOptions, SubjectStatistics};
 use batchlab::store::clock::Stopwatch;
 use batchlab::train::{Pool, Session};
@@ -66,12 +66,24 @@ fn products(name: &str, model: &Value, examples: usize) {
     let v: Vec<f64> = (0..parameters.len())
         .map(|i| ((i % 7) as f64) - 3.0)
         .collect();
+    // Those of a few examples do as well as any.
+    let statistics = {
+        let point = objective.at(&parameters).expect("a point");
+        let few = data.train.features[..64 * 784].iter();
+        let batch = Batch {
+            features: few.map(|&x| x.into()).collect(),
+            labels: vec![0; 64],
+            ids: (0..64).collect(),
+            groups: vec![64],
+        };
+        population_statistics(&point.moments(batch).expect("moments"))
+    };
     Pool::with(1, |pool| {
         let subject = |products| {
             let options = SubjectOptions {
                 examples,
                 seed: 0,
-                statistics: SubjectStatistics::Frozen(Vec::new()),
+                statistics: SubjectStatistics::Frozen(statistics.clone()),
                 l2: None,
                 products,
             };
@@ -140,6 +152,8 @@ fn main() {
     products("MLP 784-256-256-10", &mlp, 512);
     products("CNN 16, 32, 128", &cnn, 64);
     products("ResNet-8 of width 8, group normalization", &resnet, 32);
+    let resnet = json!({"resnet": {"depth": 8, "width": 8, "normalization": "batch"}});
+    products("ResNet-8 of width 8, batch normalization", &resnet, 32);
     for every_steps in [10, 1] {
         noise("MLP 784-256-256-10", &mlp, 4, 128, every_steps);
         noise("MLP 784-256-256-10", &mlp, 8, 512, every_steps);

@@ -1174,16 +1174,22 @@ impl<M: Network, F: BurnScalar> BurnKept<M, F> {
         Ok(())
     }
 
-    fn along<'a>(
-        &'a self,
-        point: &'a BurnPoint<'a, M>,
+    /// Adds what `write` writes along a direction.
+    fn add_along(
+        &self,
         direction: &[F],
-    ) -> Result<BurnAlong<'a, M>, ObjectiveError> {
+        sum: &mut [F],
+        write: impl FnOnce(&BurnAlong<'_, M>, &mut [F]) -> Result<(), ObjectiveError>,
+    ) -> Result<(), ObjectiveError> {
         self.objective.check_length("direction", direction)?;
-        Ok(BurnAlong {
-            point,
-            direction: self.objective.guard(|| self.objective.tensors(direction))?,
-            memory: Some(&self.memory),
+        let direction = self.objective.guard(|| self.objective.tensors(direction))?;
+        self.add(sum, |point, own| {
+            let along = BurnAlong {
+                point,
+                direction,
+                memory: Some(&self.memory),
+            };
+            write(&along, own)
         })
     }
 }
@@ -1207,8 +1213,7 @@ impl<M: Network, F: BurnScalar> Prepared<F> for BurnKept<M, F> {
         direction: &[F],
         product: &mut [F],
     ) -> Result<(), ObjectiveError> {
-        self.add(product, |point, own| {
-            let along = self.along(point, direction)?;
+        self.add_along(direction, product, |along, own| {
             along.hessian_product(self.batch.clone(), self.mode(), self.weight, own)
         })
     }
@@ -1218,8 +1223,7 @@ impl<M: Network, F: BurnScalar> Prepared<F> for BurnKept<M, F> {
         direction: &[F],
         product: &mut [F],
     ) -> Result<(), ObjectiveError> {
-        self.add(product, |point, own| {
-            let along = self.along(point, direction)?;
+        self.add_along(direction, product, |along, own| {
             along.gauss_newton_product(self.batch.clone(), self.mode(), self.weight, own)
         })
     }
