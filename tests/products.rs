@@ -381,6 +381,8 @@ fn products_of_every_model_and_normalization_are_exact() {
 /// sums; and what is kept changes no bit: the first product has those of a later one.
 #[test]
 fn prepared_products_and_gradients_are_those_made_without() {
+    // Dense layers in a row have all that they keep at once.
+    let at_once = ["softmax regression", "mlp Tanh None", "mlp Relu None"];
     let own = Own::model(Kind::DualSquares);
     for model in models().into_iter().chain([own]) {
         let at: Vec<f64> = model.parameters();
@@ -417,7 +419,7 @@ fn prepared_products_and_gradients_are_those_made_without() {
             for matrix in [Hessian, GaussNewton] {
                 let expected = of(&*along, matrix, batch.clone(), mode, 0.3, at.len());
                 let mut sum = vec![1.0; at.len()];
-                let mut short_sum = vec![1.0; at.len()];
+                let mut short_sum = vec![0.0; at.len()];
                 match matrix {
                     Hessian => {
                         prepared.add_hessian_product(&v, &mut sum).unwrap();
@@ -438,16 +440,22 @@ fn prepared_products_and_gradients_are_those_made_without() {
                     GaussNewton => prepare().add_gauss_newton_product(&v, &mut first).unwrap(),
                 }
                 assert_eq!(sum, first, "{} {matrix:?}", model.name);
-                let added: Vec<f64> = short_sum.iter().map(|&x| f64::from(x) - 1.0).collect();
-                close(&format!("{} in f32", model.name), &added, &expected, 1e-5);
+                let added: Vec<f64> = short_sum.iter().map(|&x| f64::from(x)).collect();
+                // Normalization over two values divides what is rounded by their small difference.
+                let plain = at_once.contains(&model.name.as_str());
+                let tolerance = if plain { 1e-5 } else { 1e-4 };
+                close(
+                    &format!("{} in f32", model.name),
+                    &added,
+                    &expected,
+                    tolerance,
+                );
             }
         }
         let error = prepared
             .add_hessian_product(&[1.0], &mut [0.0])
             .unwrap_err();
         assert!(error.to_string().contains("direction: expected"), "{error}");
-        // Dense layers in a row have all at once.
-        let at_once = ["softmax regression", "mlp Tanh None", "mlp Relu None"];
         let grows = !at_once.contains(&model.name.as_str());
         assert_eq!(prepared.bytes() > before, grows, "{}", model.name);
     }
