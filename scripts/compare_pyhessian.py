@@ -23,7 +23,7 @@ answer. The residual printed is that of the pair which PyHessian returned, by on
 does with its defaults is printed too. PyHessian runs in float32, as it is used, and in float64, where it needs
 torch.set_default_dtype for its starting vectors; it is not patched when timed. batchlab runs in float64, as it is
 used, and with products in float32 (--precision f32); its vectors and sums are in float64 in both, and so are the
-products behind residuals where --residual is below 1e-3. Its residual and standard error are its own; the script says
+products behind residuals where --residual is below 5e-4. Its residual and standard error are its own; the script says
 where eigenvalues or traces of the two sides differ by more than these allow.
 
 Seconds are those of computing, with weights and examples in memory, in a process of its own for each run: PyHessian's

@@ -464,7 +464,8 @@ fn find<O: SymmetricOperator>(
         if !finite {
             break;
         }
-        matrix.apply_for_residual(&pair.vector, &mut image, search.tolerance)?;
+        let share = search.tolerance * (reference(pair.value, scale) / scale);
+        matrix.apply_for_residual(&pair.vector, &mut image, share)?;
         found.products += 1;
         let value = dot(&pair.vector, &image);
         add_scaled(&mut image, -value, &pair.vector);

@@ -9,7 +9,7 @@ use burn::tensor::{DType, Device, Element, Gradients, Int, Tensor, TensorData};
 use super::chain::{self, Chain};
 use super::dual::Dual;
 use super::example_norms::Capture;
-use super::kept::{Memory, Recall};
+use super::kept::{self, Memory, Recall};
 use super::network::{Forward, Network};
 use super::norm::host;
 use super::weight_norm::{Initialization, WeightNormalization};
@@ -887,7 +887,8 @@ impl<M: Network, F: BurnScalar> Point<F> for BurnPoint<'_, M> {
     ) -> Result<Option<Box<dyn Prepared<F>>>, ObjectiveError> {
         self.check(batch, mode)?;
         let Some(activation) = chain::activation(&self.objective.network) else {
-            let exact = Objective::<F>::has_exact_products(self.objective);
+            let exact = Objective::<F>::has_exact_products(self.objective)
+                && self.objective.device_name == kept::DEVICE;
             let kept = || BurnKept::new(self, batch, mode, weight);
             return Ok(exact.then(|| Box::new(kept()) as Box<dyn Prepared<F>>));
         };

@@ -279,6 +279,7 @@ pub(super) fn dense(
     input: Dual<2>,
     recall: Option<&mut Recall<'_>>,
 ) -> Dual<2> {
+    let known = recall.map(|recall| recall.layer(Map::Dense, layer.weight.id, &input));
     if direction.is_none() && input.tangent.is_none() {
         return Dual::constant(layer.forward(input.value));
     }
@@ -287,7 +288,6 @@ pub(super) fn dense(
         .bias
         .as_ref()
         .map(|own| parameter(own, direction.and_then(|d| d.bias.as_ref())));
-    let known = recall.map(|recall| recall.layer(Map::Dense));
     affine(input, weight, bias, linear, known.as_ref())
 }
 
@@ -298,6 +298,9 @@ pub(super) fn convolution(
     input: Dual<4>,
     recall: Option<&mut Recall<'_>>,
 ) -> Dual<4> {
+    let known = recall
+        .zip(options(layer))
+        .map(|(recall, options)| recall.layer(Map::Convolution(options), layer.weight.id, &input));
     if direction.is_none() && input.tangent.is_none() {
         return Dual::constant(layer.forward(input.value));
     }
@@ -306,9 +309,6 @@ pub(super) fn convolution(
         .bias
         .as_ref()
         .map(|own| parameter(own, direction.and_then(|d| d.bias.as_ref())));
-    let known = recall
-        .zip(options(layer))
-        .map(|(recall, options)| recall.layer(Map::Convolution(options)));
     let apply = |input, weight: Tensor<4>, bias: Option<Tensor<1>>| {
         // The layer knows its stride and padding; only the tensors are others.
         let mut bare = layer.clone();

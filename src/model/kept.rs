@@ -23,10 +23,14 @@ use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
 use burn::backend::ops::{FloatTensorOps, ModuleOps};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Flex, TensorMetadata};
+use burn::module::ParamId;
 use burn::tensor::Tensor;
 use burn::tensor::ops::ConvOptions;
 
 use super::dual::Dual;
+
+/// The device whose tensors can be kept.
+pub(super) const DEVICE: &str = "flex";
 
 type Values = FloatTensor<Flex>;
 type Tracked = FloatTensor<Autodiff<Flex>>;
@@ -77,9 +81,13 @@ impl Map {
     }
 }
 
+/// Which operation it is: the parameter that it belongs to, and the shape of its input.
+type Key = (ParamId, Vec<usize>);
+
 /// What is kept of one operation.
 #[derive(Debug, Default)]
 struct Layer {
+    key: OnceLock<Key>,
     output: OnceLock<Values>,
     to_rate: OnceLock<Values>,
     to_direction: OnceLock<Values>,
@@ -101,12 +109,18 @@ impl Memory {
             .sum()
     }
 
-    fn layer(&self, index: usize) -> Arc<Layer> {
+    /// The operation at a place; one of which nothing is kept, where another was there before.
+    fn layer(&self, index: usize, key: Key) -> Arc<Layer> {
         let mut layers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while layers.len() <= index {
             layers.push(Arc::default());
         }
-        layers[index].clone()
+        let layer = &layers[index];
+        if *layer.key.get_or_init(|| key.clone()) == key {
+            layer.clone()
+        } else {
+            Arc::default()
+        }
     }
 }
 
@@ -123,22 +137,29 @@ impl<'a> Recall<'a> {
         Self { memory, next: 0 }
     }
 
-    fn next(&mut self) -> Arc<Layer> {
-        let layer = self.memory.layer(self.next);
+    fn next<const D: usize>(&mut self, parameter: ParamId, input: &Dual<D>) -> Arc<Layer> {
+        let layer = self
+            .memory
+            .layer(self.next, (parameter, input.dims().to_vec()));
         self.next += 1;
         layer
     }
 
-    /// The next layer of the pass, which is the map `map`.
-    pub(super) fn layer(&mut self, map: Map) -> Known {
-        let layer = self.next();
+    /// The next layer of the pass, which is the map `map` by `weight`.
+    pub(super) fn layer<const D: usize>(
+        &mut self,
+        map: Map,
+        weight: ParamId,
+        input: &Dual<D>,
+    ) -> Known {
+        let layer = self.next(weight, input);
         Known { layer, map }
     }
 
-    /// Rows (along the last axis) minus their means, and the means of the squares of that. `None` where
+    /// The next operation of the pass, in the layer of `parameter`. Rows (along the last axis) minus their means, and the means of the squares of that. `None` where
     /// the rows do not move, or are not tracked on the backend that this knows.
-    pub(super) fn centered(&mut self, rows: &Dual<3>) -> Option<[Dual<3>; 2]> {
-        let [center, square] = [self.next(), self.next()];
+    pub(super) fn centered(&mut self, parameter: ParamId, rows: &Dual<3>) -> Option<[Dual<3>; 2]> {
+        let [center, square] = [self.next(parameter, rows), self.next(parameter, rows)];
         let (x, moved) = (tracked(&rows.value)?, tracked(rows.tangent.as_ref()?)?);
         let share = 2.0 / rows.dims()[2] as f64;
         let values = |tensor: &Tracked| tensor.primitive().clone();

@@ -242,8 +242,7 @@ impl GroupNormalization {
         input: Dual<D>,
         pass: &mut Forward<'_>,
     ) -> Dual<D> {
-        let recall = pass.recall.as_mut().filter(|_| direction.is_some());
-        self.run(direction, input, &mut pass.capture, recall)
+        self.run(direction, input, &mut pass.capture, pass.recall.as_mut())
     }
 
     fn run<const D: usize>(
@@ -258,7 +257,7 @@ impl GroupNormalization {
         let (groups, members) = (self.groups, channels / self.groups);
         let positions = shape.num_elements() / (examples * channels);
         let rows = input.reshape([examples, groups, members * positions]);
-        let known = recall.and_then(|recall| recall.centered(&rows));
+        let known = recall.and_then(|recall| recall.centered(self.weight.id, &rows));
         let [centered, variance] = known.unwrap_or_else(|| {
             let mean = rows.clone().mean_dim(2);
             let centered = rows - mean;

@@ -39,7 +39,7 @@ pub trait Along<F: Scalar>: Send + Sync {
 /// An objective at fixed parameters on a fixed batch, ready for products along many directions:
 /// [`Along`] the other way round.
 pub trait Prepared<F: Scalar>: Send + Sync {
-    /// What it holds.
+    /// What it holds now. A product may add to it.
     fn bytes(&self) -> usize;
 
     /// Adds what [`Point::gradient`](super::Point::gradient) writes to `gradient`.

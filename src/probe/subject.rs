@@ -1,8 +1,9 @@
 //! The loss that a probe looks at: a mean over fixed examples, in double precision.
 
+use std::mem;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::adversarial::{self, Attack, RobustAccuracy, robust_accuracy};
 use super::{Landscape, ProbeError};
@@ -33,6 +34,8 @@ const PART: usize = 2048;
 const KEPT_BYTES: usize = 1 << 30;
 /// The share of the free memory that may be kept where that is more.
 const KEPT_SHARE: u64 = 4;
+/// What is kept in this process, by all subjects.
+static KEPT: AtomicUsize = AtomicUsize::new(0);
 
 /// Examples of a probe where the config says nothing.
 const DEFAULT_EXAMPLES: usize = 2048;
@@ -239,7 +242,7 @@ impl<'pool, 'env> Subject<'pool, 'env> {
 
     /// Makes products with the matrices in single precision, by `objective`: the same in f32. Losses,
     /// gradients, the sums over strips and all vectors stay in f64, and so do the products that the
-    /// residuals of eigenpairs come from, where the tolerance is below 10^-3. Only exact products are
+    /// residuals of eigenpairs come from, where rounding could show there. Only exact products are
     /// good enough for it.
     ///
     /// # Errors
@@ -531,13 +534,41 @@ struct Fixed<'env, F: Scalar> {
     objective: &'env dyn Objective<F>,
     point: Arc<dyn Point<F> + 'env>,
     parameters: Vec<F>,
-    /// The pieces, ready for products along any direction; `None` where the objective has nothing to
-    /// keep.
-    kept: Vec<OnceLock<Option<Box<dyn Prepared<F>>>>>,
-    /// What they hold.
-    bytes: AtomicUsize,
-    /// The most that they may.
-    most_bytes: usize,
+    /// The pieces, ready for products along any direction.
+    pieces: Vec<Mutex<Kept<F>>>,
+    /// The most bytes that may be kept in this process.
+    most_bytes: OnceLock<usize>,
+}
+
+/// What is kept of a piece.
+enum Kept<F> {
+    /// Nothing yet, or no more.
+    Out,
+    /// The objective has nothing to keep.
+    Never,
+    /// This.
+    In {
+        prepared: Box<dyn Prepared<F>>,
+        _bytes: Bytes,
+    },
+}
+
+/// Bytes that count in [`KEPT`] as long as this lives.
+struct Bytes(usize);
+
+impl Bytes {
+    /// `None` if they are too many.
+    fn count(bytes: usize, most: usize) -> Option<Self> {
+        let counted = Self(bytes);
+        let before = KEPT.fetch_add(bytes, Ordering::Relaxed);
+        (before.saturating_add(bytes) <= most).then_some(counted)
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        KEPT.fetch_sub(self.0, Ordering::Relaxed);
+    }
 }
 
 /// A quarter of the memory that is free, or 1 GiB.
@@ -557,9 +588,8 @@ impl<'env, F: Scalar> Fixed<'env, F> {
             objective,
             point: Arc::from(objective.at(&parameters)?),
             parameters,
-            kept: (0..pieces).map(|_| OnceLock::new()).collect(),
-            bytes: AtomicUsize::new(0),
-            most_bytes: most_kept_bytes(),
+            pieces: (0..pieces).map(|_| Mutex::new(Kept::Out)).collect(),
+            most_bytes: OnceLock::new(),
         })
     }
 
@@ -659,25 +689,32 @@ impl<'env, F: Scalar> Fixed<'env, F> {
         piece: usize,
         apply: impl FnOnce(&dyn Prepared<F>) -> Result<(), ObjectiveError>,
     ) -> Result<bool, ObjectiveError> {
-        let apply = |prepared: &Option<Box<dyn Prepared<F>>>| match prepared {
-            None => Ok(false),
-            Some(prepared) => apply(&**prepared).map(|()| true),
+        // No other thread has this piece.
+        let mut kept = self.pieces[piece]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let prepared = match mem::replace(&mut *kept, Kept::Out) {
+            Kept::In { prepared, .. } => Some(prepared),
+            Kept::Never => None,
+            Kept::Out => {
+                let (batch, weight) = inner.batch(piece);
+                let weight = F::from_f64(weight);
+                self.point.prepare(&batch, inner.mode(), weight)?
+            }
         };
-        if let Some(kept) = self.kept[piece].get() {
-            return apply(kept);
+        let Some(prepared) = prepared else {
+            *kept = Kept::Never;
+            return Ok(false);
+        };
+        apply(&*prepared)?;
+        let most = *self.most_bytes.get_or_init(most_kept_bytes);
+        if let Some(bytes) = Bytes::count(prepared.bytes(), most) {
+            *kept = Kept::In {
+                prepared,
+                _bytes: bytes,
+            };
         }
-        let (batch, weight) = inner.batch(piece);
-        let weight = F::from_f64(weight);
-        let prepared = self.point.prepare(&batch, inner.mode(), weight)?;
-        let found = apply(&prepared)?;
-        let bytes = prepared.as_ref().map_or(0, |prepared| prepared.bytes());
-        if self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.most_bytes {
-            // No other thread has this piece.
-            let _ = self.kept[piece].set(prepared);
-        } else {
-            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        }
-        Ok(found)
+        Ok(true)
     }
 }
 
@@ -872,9 +909,9 @@ impl<'env> SubjectAt<'_, '_, 'env> {
     }
 }
 
-/// From this relative tolerance on the residual of an eigenpair may come from a product in f32: a hundred
-/// times what the rounding of such products has been seen to cost.
-const COARSE_RESIDUAL: f64 = 1e-3;
+/// From this share of the matrix's norm on, what the residual of an eigenpair is held against, it may come from a
+/// product in f32: fifty times what the rounding of such products has been seen to cost.
+const COARSE_RESIDUAL: f64 = 5e-4;
 
 /// A diagonal block of a matrix of second derivatives.
 struct Block<'b, 'a, 'pool, 'env> {
@@ -930,5 +967,22 @@ impl<'a, 'pool, 'env> Block<'_, 'a, 'pool, 'env> {
         whole(self.at, self.of, &self.padded, &mut self.image)?;
         product.copy_from_slice(&self.image[self.range.clone()]);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_count_while_they_live_and_no_more_than_the_most() {
+        // Other tests of this process keep nothing of this size.
+        let large = 1 << 50;
+        let first = Bytes::count(large, 2 * large);
+        assert!(first.is_some());
+        assert!(Bytes::count(large + 1, 2 * large).is_none());
+        assert!(KEPT.load(Ordering::Relaxed) < 2 * large);
+        drop(first);
+        assert!(Bytes::count(large + 1, 2 * large).is_some());
     }
 }

@@ -4,19 +4,24 @@ use std::path::Path;
 
 use super::read_to_string;
 
-/// Bytes that could be taken without swapping, within the limit of the container if there is one. `None`
-/// where the system does not say, which only Linux does.
+/// Bytes that could be taken without swapping, within the limits of the control groups (version 2) that this
+/// process is in. `None` where the system does not say, which only Linux does.
 pub fn available() -> Option<u64> {
-    let read = |path: &str| read_to_string(Path::new(path)).ok();
     let machine = of_machine(&read("/proc/meminfo")?)?;
-    let number = |path: &str| read(path)?.trim().parse::<u64>().ok();
-    // A container without a limit says `max`, and a machine of another kind nothing.
-    let limit = number("/sys/fs/cgroup/memory.max");
-    let used = number("/sys/fs/cgroup/memory.current");
-    let container = limit
-        .zip(used)
-        .map(|(limit, used)| limit.saturating_sub(used));
-    Some(container.map_or(machine, |container| machine.min(container)))
+    let groups = read("/proc/self/cgroup").unwrap_or_default();
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"));
+    let groups = Path::new(own.unwrap_or_default()).ancestors();
+    let limits = groups.filter_map(|group| {
+        let folder = Path::new("/sys/fs/cgroup").join(group);
+        let number = |file: &str| read(folder.join(file))?.trim().parse::<u64>().ok();
+        // A group without a limit says `max`.
+        Some(number("memory.max")?.saturating_sub(number("memory.current")?))
+    });
+    Some(limits.fold(machine, u64::min))
+}
+
+fn read(path: impl AsRef<Path>) -> Option<String> {
+    read_to_string(path.as_ref()).ok()
 }
 
 /// `MemAvailable`, which is in units of 1024 bytes.
