@@ -110,13 +110,13 @@ impl Memory {
     }
 
     /// The operation at a place; one of which nothing is kept, where another was there before.
-    fn layer(&self, index: usize, key: Key) -> Arc<Layer> {
+    fn layer(&self, index: usize, key: &Key) -> Arc<Layer> {
         let mut layers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while layers.len() <= index {
             layers.push(Arc::default());
         }
         let layer = &layers[index];
-        if *layer.key.get_or_init(|| key.clone()) == key {
+        if layer.key.get_or_init(|| key.clone()) == key {
             layer.clone()
         } else {
             Arc::default()
@@ -140,7 +140,7 @@ impl<'a> Recall<'a> {
     fn next<const D: usize>(&mut self, parameter: ParamId, input: &Dual<D>) -> Arc<Layer> {
         let layer = self
             .memory
-            .layer(self.next, (parameter, input.dims().to_vec()));
+            .layer(self.next, &(parameter, input.dims().to_vec()));
         self.next += 1;
         layer
     }
