@@ -18,8 +18,8 @@ pub trait SymmetricOperator {
     fn apply(&mut self, v: &[f64], product: &mut [f64]) -> Result<(), Self::Error>;
 
     /// [`SymmetricOperator::apply`] for the residual of an eigenpair, which is compared with `tolerance`
-    /// times the largest magnitude of an eigenvalue. A matrix whose products are rounded for speed has others here where
-    /// that would show.
+    /// times the largest magnitude of an eigenvalue. A matrix whose products are rounded for speed has
+    /// others here where that would show.
     ///
     /// # Errors
     /// As [`SymmetricOperator::apply`].

@@ -156,8 +156,9 @@ impl<'a> Recall<'a> {
         Known { layer, map }
     }
 
-    /// The next operation of the pass, in the layer of `parameter`. Rows (along the last axis) minus their means, and the means of the squares of that. `None` where
-    /// the rows do not move, or are not tracked on the backend that this knows.
+    /// The next two operations of the pass, in the layer of `parameter`: rows (along the last axis) minus
+    /// their means, and the means of the squares of that. `None` where the rows do not move, or are not
+    /// tracked on the backend that this knows.
     pub(super) fn centered(&mut self, parameter: ParamId, rows: &Dual<3>) -> Option<[Dual<3>; 2]> {
         let [center, square] = [self.next(parameter, rows), self.next(parameter, rows)];
         let (x, moved) = (tracked(&rows.value)?, tracked(rows.tangent.as_ref()?)?);

@@ -682,7 +682,8 @@ impl<'env, F: Scalar> Fixed<'env, F> {
         Ok(())
     }
 
-    /// Applies a piece made ready, and keeps it; false if the objective has nothing to keep.
+    /// Applies a piece made ready, and keeps it as long as it fits; false if the objective has nothing to
+    /// keep.
     fn with_prepared(
         &self,
         inner: &Inner<'_>,
@@ -909,8 +910,8 @@ impl<'env> SubjectAt<'_, '_, 'env> {
     }
 }
 
-/// From this share of the matrix's norm on, what the residual of an eigenpair is held against, it may come from a
-/// product in f32: fifty times what the rounding of such products has been seen to cost.
+/// Where the residual of an eigenpair is held against at least this share of the matrix's norm, it may come
+/// from a product in f32: fifty times what the rounding of such products has been seen to cost.
 const COARSE_RESIDUAL: f64 = 5e-4;
 
 /// A diagonal block of a matrix of second derivatives.
