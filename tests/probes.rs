@@ -34,7 +34,8 @@ use batchlab::rng::Stream;
 use batchlab::train::Pool;
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
-use burn::tensor::Tensor;
+use burn::tensor::activation::log_softmax;
+use burn::tensor::{Int, Tensor};
 use reference_data::reference;
 use safetensors::SafeTensors;
 use serde_json::Value;
@@ -663,6 +664,104 @@ fn traces_are_those_of_dense_matrices_and_of_every_peer() {
     }
 }
 
+/// The traces of the matrices of peers, and of their layers, are those of the dense matrices to rounding;
+/// where there is no exact form, the reason is named.
+#[test]
+fn exact_traces_are_those_of_dense_matrices_of_pytorch() {
+    for peer in peers() {
+        let layers = layers(peer.layout());
+        for (matrix, kind) in MATRICES {
+            let facts = &peer.facts[kind];
+            let smooth = peer.name == "mlp-tanh" && matrix == Curvature::Hessian;
+            let probe = |trace| HessianProbe {
+                largest: 1,
+                smallest: 0,
+                max_products: 4,
+                trace_products: 10,
+                trace,
+                blocks: BlockKind::Layer,
+                ..HessianProbe::default()
+            };
+            let probes = |trace| match matrix {
+                Curvature::Hessian => ProbesConfig {
+                    hessian: Some(probe(trace)),
+                    ..ProbesConfig::default()
+                },
+                Curvature::GaussNewton => ProbesConfig {
+                    gauss_newton: Some(probe(trace)),
+                    ..ProbesConfig::default()
+                },
+            };
+            let of = |subject: &mut Subject<'_, '_>, trace| {
+                let probed = Probed {
+                    parameters: &peer.at,
+                    metric: None,
+                };
+                probe::run(subject, &probes(trace), &probed, &mut |_| {})
+            };
+            let exact = peer.subject(|subject| of(subject, TraceMethod::Exact));
+            let auto = peer
+                .subject(|subject| of(subject, TraceMethod::Auto))
+                .unwrap();
+            if smooth {
+                let error = exact.unwrap_err();
+                assert!(matches!(error, ProbeError::NoExactTrace { .. }));
+                let error = error.to_string();
+                assert!(error.contains("not piecewise linear"), "{error}");
+                assert!(error.contains("--trace krylov"), "{error}");
+                let krylov = peer.subject(|subject| of(subject, TraceMethod::Krylov));
+                assert!(auto == krylov.unwrap());
+                continue;
+            }
+            let rows = exact.unwrap();
+            assert!(rows == auto);
+            let expected = layers.iter().map(|(layer, _)| {
+                let trace = number(&facts["blocks"][layer]["trace"]);
+                ("block_trace", layer.as_str(), trace)
+            });
+            let expected: Vec<_> = std::iter::once(("trace", "", number(&facts["trace"])))
+                .chain(expected)
+                .collect();
+            for (quantity, layer, expected) in &expected {
+                let row = row_of(&rows, kind, quantity, layer);
+                let what = format!("{} {kind} {quantity} {layer}", peer.name);
+                near(&what, row.value.unwrap(), *expected, 1e-12 * expected);
+                assert_eq!(row.standard_error, Some(0.0));
+                assert_eq!((row.products, row.converged), (Some(10), Some(true)));
+            }
+            // In f32.
+            let mut bits = Vec::new();
+            for threads in [1, 2] {
+                Pool::with(threads, |pool| {
+                    let options = frozen(EXAMPLES, peer.statistics.clone());
+                    let objective: &dyn Objective<f64> = &*peer.model;
+                    let subject = Subject::new(objective, &peer.data, pool, options).unwrap();
+                    let mut subject = subject.with_single_products(&*peer.model).unwrap();
+                    bits.push(of(&mut subject, TraceMethod::Exact).unwrap());
+                });
+            }
+            assert!(bits[0] == bits[1], "other bits on 2 threads");
+            for (quantity, layer, expected) in &expected {
+                let found = value_of(&bits[0], kind, quantity, layer);
+                let what = format!("{} {kind} {quantity} {layer} in f32", peer.name);
+                near(&what, found, *expected, 1e-5 * expected);
+                assert_ne!(found, value_of(&rows, kind, quantity, layer));
+            }
+            // Fewer products than classes: an estimate.
+            let mut few = probes(TraceMethod::Auto);
+            for probe in few.hessian.iter_mut().chain(&mut few.gauss_newton) {
+                probe.trace_products = 9;
+            }
+            let rows = peer.rows(&few, None);
+            let row = row_of(&rows, kind, "trace", "");
+            let expected = number(&facts["trace"]);
+            within(peer.name, row.value.unwrap(), row.standard_error, expected);
+            assert!(row.standard_error.is_some_and(|error| error > 0.0));
+            assert_eq!(row.products, Some(9));
+        }
+    }
+}
+
 /// Layers in the order of the layout, with the range of their parameters.
 fn layers(layout: &Layout) -> Vec<(String, std::ops::Range<usize>)> {
     let mut layers: Vec<(String, std::ops::Range<usize>)> = Vec::new();
@@ -863,6 +962,7 @@ fn the_rows_of_a_run_hold_the_values_of_the_peers() {
             max_products: 2000,
             trace_products: 60,
             trace_tolerance: 1e-9,
+            trace: TraceMethod::Krylov,
             blocks: BlockKind::Layer,
             ..HessianProbe::default()
         };
@@ -1217,7 +1317,7 @@ fn every_probe() -> ProbesConfig {
         largest: 4,
         smallest: 2,
         max_products: 16,
-        trace_products: 9,
+        trace_products: 10,
         blocks: BlockKind::Layer,
         ..HessianProbe::default()
     };
@@ -1429,6 +1529,182 @@ fn the_l2_term_adds_its_coefficient_to_every_eigenvalue_that_decays() {
     }
     near("loss", with.0 - without.0, 0.5 * squares, 1e-12);
     assert!(with.3 == without.3, "single examples have no part of it");
+}
+
+/// Products with all unit vectors say what the diagonal is. Every model that comes with batchlab, under
+/// every normalization, with the L2 term.
+#[test]
+fn exact_traces_are_the_sums_of_the_diagonals_of_every_model() {
+    let models = [
+        ("\"softmax-regression\"", vec![""]),
+        (
+            "{mlp={widths=[5, 4], activation=\"relu\"NORM}}",
+            vec!["", "batch", "layer", "weight"],
+        ),
+        (
+            "{mlp={widths=[5, 4], activation=\"tanh\"NORM}}",
+            vec!["", "batch"],
+        ),
+        (
+            "{simple-cnn={channels=[2, 2], dense=4NORM}}",
+            vec!["", "batch", "layer", "weight"],
+        ),
+        ("{resnet={depth=8, width=2NORM}}", vec!["", "batch"]),
+    ];
+    let lambda = 0.3;
+    let mut exact = Vec::new();
+    for (model, normalizations) in &models {
+        for normalization in normalizations {
+            let norm = match *normalization {
+                "" => String::new(),
+                "weight" => ", normalization={weight={data_dependent=false}}".to_owned(),
+                kind => format!(", normalization=\"{kind}\""),
+            };
+            let model = format!("model={}", model.replace("NORM", &norm));
+            let optimizer = format!(
+                "optimizer={{momentum={{weight_decay={lambda}, weight_decay_roles=[\"dense\"]}}}}"
+            );
+            let own = Own::new(&[
+                &model,
+                &optimizer,
+                "data.subset=300",
+                "probes={examples=21, weight_decay=true}",
+            ]);
+            let layout = Objective::<f64>::layout(&*own.model);
+            let n = own.at.len();
+            let options = SubjectOptions::new(&own.config, &own.data, layout, own.statistics(), 8);
+            for (matrix, kind) in MATRICES {
+                own.subject(2, options.clone(), |subject| {
+                    let mut point = subject.at(&own.at).unwrap();
+                    let found = match point.layer_traces(matrix) {
+                        Err(ProbeError::NoExactTrace { .. }) => return,
+                        found => found.unwrap(),
+                    };
+                    exact.push(format!("{model} {kind}"));
+                    let mut diagonal = vec![0.0; n];
+                    let (mut unit, mut image) = (vec![0.0; n], vec![0.0; n]);
+                    for i in 0..n {
+                        unit[i] = 1.0;
+                        point.product(matrix, &unit, &mut image).unwrap();
+                        diagonal[i] = image[i];
+                        unit[i] = 0.0;
+                    }
+                    let total: f64 = diagonal.iter().sum();
+                    let mut layers = layers(layout);
+                    layers.dedup_by(|(a, _), (b, _)| a == b);
+                    assert_eq!(layers.len(), found.len());
+                    for ((layer, range), (own, trace)) in layers.iter().zip(&found) {
+                        assert_eq!(layer, own);
+                        let expected: f64 = diagonal[range.clone()].iter().sum();
+                        near(
+                            &format!("{model} {kind} {layer}"),
+                            *trace,
+                            expected,
+                            1e-11 * total,
+                        );
+                    }
+                });
+            }
+        }
+    }
+    // The Hessian's of ReLU without normalization or with that of the batch, the Gauss-Newton matrix's of
+    // all: 1 + 2 + 2 + 2 and 1 + 4 + 2 + 4 + 2.
+    assert_eq!(exact.len(), 7 + 13, "{exact:#?}");
+}
+
+/// Losses of their own, and layers that no pass sees.
+#[derive(Module, Debug)]
+struct Odd {
+    layer: Linear,
+    #[module(skip)]
+    doubled: bool,
+}
+
+impl Network for Odd {
+    fn forward(&self, input: Tensor<2>, pass: &mut Forward<'_>) -> Tensor<2> {
+        if self.doubled {
+            pass.dense(&self.layer, input)
+        } else {
+            self.layer.forward(input)
+        }
+    }
+
+    fn losses(&self, outputs: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
+        let entropy = log_softmax(outputs, 1).gather(1, labels.unsqueeze_dim(1));
+        let entropy = entropy.squeeze_dim(1).neg();
+        if self.doubled {
+            entropy.mul_scalar(2.0)
+        } else {
+            entropy
+        }
+    }
+
+    fn is_linear_in_each_parameter(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn traces_without_an_exact_form_say_why() {
+    let mut registry = Registry::new();
+    for (name, doubled) in [("doubled", true), ("unseen", false)] {
+        registry = registry.register(name, move |context| {
+            let layer = LinearConfig::new(context.features(), context.classes);
+            Ok(Odd {
+                layer: layer.init(&context.device),
+                doubled,
+            })
+        });
+    }
+    let refused = |own: &Own, options: SubjectOptions, of: Curvature| {
+        own.subject(1, options, |subject| {
+            subject
+                .at(&own.at)
+                .unwrap()
+                .layer_traces(of)
+                .unwrap_err()
+                .to_string()
+        })
+    };
+    for (name, reason) in [
+        ("doubled", "cross-entropy"),
+        ("unseen", "one pass an example"),
+    ] {
+        let model = format!("model={{custom={{name=\"{name}\"}}}}");
+        let own = Own::of(&registry, &[&model, "data.subset=60"]);
+        for (of, _) in MATRICES {
+            let error = refused(&own, frozen(60, Vec::new()), of);
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+    let own = Own::new(&BATCH_NORMALIZED);
+    let options = SubjectOptions {
+        statistics: SubjectStatistics::Batch { group: 50 },
+        ..frozen(200, Vec::new())
+    };
+    let error = refused(&own, options, Curvature::GaussNewton);
+    assert!(error.contains("statistics of a batch"), "{error}");
+    let own = Own::new(&[
+        "data={source={noisy-quadratic={dimension=50}}}",
+        "model=\"noisy-quadratic\"",
+    ]);
+    let error = refused(&own, frozen(100, Vec::new()), Curvature::GaussNewton);
+    assert!(error.contains("no classes"), "{error}");
+    // Differences see kinks, which no gradient at a point does.
+    let own = Own::new(&CNN);
+    let options = SubjectOptions {
+        products: Products::Differences,
+        ..frozen(60, Vec::new())
+    };
+    let rows = own.subject(1, options, |subject| {
+        let probed = Probed {
+            parameters: &own.at,
+            metric: None,
+        };
+        probe::run(subject, &every_probe(), &probed, &mut |_| {}).unwrap()
+    });
+    let trace = row_of(&rows, "hessian", "trace", "");
+    assert!(trace.standard_error.is_some_and(|error| error > 0.0));
 }
 
 #[test]

@@ -131,6 +131,9 @@ enum Blocks {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Trace {
+    /// Exact where the model allows it, else krylov
+    Auto,
+    Exact,
     Hutchinson,
     HutchPlusPlus,
     Krylov,
@@ -162,8 +165,8 @@ struct HessianArgs {
     /// Relative standard error at which the trace is known well enough.
     #[arg(long, value_name = "X", default_value_t = 0.02)]
     trace_tolerance: f64,
-    /// How the trace is estimated.
-    #[arg(long, value_enum, default_value = "krylov")]
+    /// How the trace is found.
+    #[arg(long, value_enum, default_value = "auto")]
     trace: Trace,
     /// Type in which products are made. Sums and vectors are f64 in any case, and so are the products behind
     /// residuals that are held against less than 5e-4 of the largest eigenvalue.
@@ -497,6 +500,8 @@ fn probes(args: &ProbeArgs) -> ProbesConfig {
                 trace_products: own.trace_products,
                 trace_tolerance: own.trace_tolerance,
                 trace: match own.trace {
+                    Trace::Auto => TraceMethod::Auto,
+                    Trace::Exact => TraceMethod::Exact,
                     Trace::Hutchinson => TraceMethod::Hutchinson,
                     Trace::HutchPlusPlus => TraceMethod::HutchPlusPlus,
                     Trace::Krylov => TraceMethod::Krylov,
@@ -1010,9 +1015,11 @@ impl Found {
             }
             for row in rows {
                 let value = row.value.map_or("undetermined".to_owned(), short);
-                let error = row
-                    .standard_error
-                    .map_or(String::new(), |e| format!(" +- {}", short(e)));
+                let error = match row.standard_error {
+                    None => String::new(),
+                    Some(0.0) => " (exact)".to_owned(),
+                    Some(error) => format!(" +- {}", short(error)),
+                };
                 let scope = if row.scope.is_empty() {
                     String::new()
                 } else {

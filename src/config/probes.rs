@@ -117,7 +117,7 @@ pub struct HessianProbe {
     /// The trace is known well enough at a standard error of this share of it.
     #[serde(default = "trace_tolerance")]
     pub trace_tolerance: f64,
-    /// How the trace is estimated.
+    /// How the trace is found.
     #[serde(default)]
     pub trace: TraceMethod,
     /// Trace of each layer's diagonal block (from the same products), and its largest
@@ -141,10 +141,16 @@ impl Default for HessianProbe {
     }
 }
 
-/// How a trace is estimated.
+/// How a trace is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TraceMethod {
+    /// Exact where the model allows it and has at most `trace_products` classes, else `krylov`.
+    #[default]
+    Auto,
+    /// Exact, from the gradients of single examples for every class, a pass each. Of the Hessian where
+    /// the model is piecewise linear in each parameter: ReLU, and no or batch normalization.
+    Exact,
     /// Mean of z'Hz over random vectors of +1 and -1 (Hutchinson 1990).
     Hutchinson,
     /// Hutch++ (Meyer et al. 2021): the trace on a random subspace that the matrix maps to,
@@ -152,7 +158,6 @@ pub enum TraceMethod {
     HutchPlusPlus,
     /// The trace on the eigenvectors that were found, exactly, and Hutchinson's mean of the rest;
     /// where fewer than 15 were asked for, on a Krylov space of 15 products in their place.
-    #[default]
     Krylov,
 }
 

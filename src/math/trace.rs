@@ -59,7 +59,8 @@ pub struct TraceEstimate {
 }
 
 impl TraceEstimate {
-    fn exact(value: f64, products: usize) -> Self {
+    /// A trace that is known up to rounding.
+    pub fn exact(value: f64, products: usize) -> Self {
         let finite = value.is_finite();
         Self {
             value: if finite { value } else { f64::NAN },
@@ -254,7 +255,7 @@ pub fn deflated<O: SymmetricOperator>(
     }
 }
 
-/// [`deflated`] by the Krylov space of a random start, of `steps` products (at most a third of all):
+/// [`deflated`] by the Krylov space of a random start, of `steps` products, at most a third of all:
 /// Lanczos's method finds the large eigenvalues there and their trace on the way, so that a sketch
 /// costs half as much as that of [`hutch_plus_plus`] (Chen and Hallman 2023). Best where few
 /// eigenvalues are much larger than the others and the trace is wanted to a few per cent.
@@ -267,7 +268,6 @@ pub fn krylov_deflated<O: SymmetricOperator>(
     search: &TraceSearch,
     draw: &mut Draw,
 ) -> Result<TraceEstimate, O::Error> {
-    let steps = steps.min(search.max_products / 3);
     let space = Space {
         next: fresh(&[], matrix.dimension(), draw),
         ..Space::default()
@@ -276,8 +276,8 @@ pub fn krylov_deflated<O: SymmetricOperator>(
 }
 
 /// [`deflated`] by a Krylov space that a search for eigenvalues has left, which costs nothing. The space
-/// grows by up to `steps` products first, while the last one took more than one probe's worth out of the
-/// variance.
+/// grows by up to `steps` products first, at most a third of all, while the last one took more than one
+/// probe's worth out of the variance.
 ///
 /// With R = |(I - VV')A(I - VV')|_F^2, which the variance 2R of a probe is up to the diagonal's part, a
 /// vector v that joins V takes 2 b^2 + a^2 from R: a = v'Av, and b is the norm of what is left of A v
@@ -300,7 +300,8 @@ pub fn space_deflated<O: SymmetricOperator>(
         mut next,
     } = space;
     let (mut products, mut scale) = (0, 0.0_f64);
-    while products < steps.min(search.max_products) && !next.is_empty() {
+    let steps = steps.min(search.max_products / 3);
+    while products < steps && !next.is_empty() {
         let mut image = vec![0.0; n];
         matrix.apply(&next, &mut image)?;
         products += 1;
@@ -587,6 +588,10 @@ mod tests {
             let found = hutch_plus_plus(&mut matrix, &search, draw).unwrap();
             assert!(found.products <= max_products);
             assert_eq!(matrix.products, max_products + found.products);
+            // A space leaves products to the probes.
+            let found = krylov_deflated(&mut matrix, 15, &search, draw).unwrap();
+            assert_eq!(found.products, max_products);
+            assert_eq!(found.value.is_nan(), max_products == 0);
         }
     }
 

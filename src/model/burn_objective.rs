@@ -490,6 +490,10 @@ impl<M: Network, F: BurnScalar> Objective<F> for BurnObjective<M> {
         self.network.has_dual() && !self.reparameterized
     }
 
+    fn is_linear_in_each_parameter(&self) -> bool {
+        self.network.is_linear_in_each_parameter() && !self.reparameterized
+    }
+
     /// Half the shard, but at most 256 examples and at least 16, or as many as make 40 million
     /// floating-point operations at 6 a parameter and example. Two pieces keep two cores busy;
     /// pieces of 256 use a core as well as larger ones do, and smaller ones than these cost more

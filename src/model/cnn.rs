@@ -7,7 +7,9 @@ use burn::tensor::ops::MaxPoolOptions;
 use burn::tensor::{Device, Tensor};
 
 use super::dual::Dual;
-use super::network::{Forward, Network, data_dependent, default_initialization, initial_direction};
+use super::network::{
+    Forward, Network, data_dependent, default_initialization, initial_direction, keeps_linear,
+};
 use super::{ModelError, Normalizer, weight_normalized};
 use crate::config::Normalization;
 use crate::objective::Parameter;
@@ -117,6 +119,10 @@ impl Network for SimpleCnn {
         pass: &mut Forward<'_>,
     ) -> Option<Dual<2>> {
         Some(self.run(Some(direction), input, pass))
+    }
+
+    fn is_linear_in_each_parameter(&self) -> bool {
+        keeps_linear(self.normalization)
     }
 
     fn initialize(&self, parameter: &Parameter, fan_in: usize, stream: &mut Stream) -> Vec<f64> {

@@ -5,7 +5,9 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
 
 use super::dual::Dual;
-use super::network::{Forward, Network, data_dependent, default_initialization, initial_direction};
+use super::network::{
+    Forward, Network, data_dependent, default_initialization, initial_direction, keeps_linear,
+};
 use super::{ModelError, Normalizer, weight_normalized};
 use crate::config::{Activation, Normalization};
 use crate::objective::Parameter;
@@ -43,6 +45,10 @@ impl Network for SoftmaxRegression {
     ) -> Option<Dual<2>> {
         let input = Dual::constant(input);
         Some(pass.dense_dual(&self.linear, Some(&direction.linear), input))
+    }
+
+    fn is_linear_in_each_parameter(&self) -> bool {
+        true
     }
 }
 
@@ -138,6 +144,10 @@ impl Network for Mlp {
         pass: &mut Forward<'_>,
     ) -> Option<Dual<2>> {
         Some(self.run(Some(direction), input, pass))
+    }
+
+    fn is_linear_in_each_parameter(&self) -> bool {
+        self.activation == Activation::Relu && keeps_linear(self.normalization)
     }
 
     fn initialize(&self, parameter: &Parameter, fan_in: usize, stream: &mut Stream) -> Vec<f64> {

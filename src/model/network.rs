@@ -76,6 +76,16 @@ pub trait Network: Module + Sync + 'static {
         }
     }
 
+    /// Whether every output is piecewise linear in each single parameter while the others stay, as of
+    /// dense and convolution layers, ReLU, pooling and batch normalization with fixed statistics. With the
+    /// default losses the trace of the Hessian is then that of the Gauss-Newton matrix, which the
+    /// gradients of single examples give exactly. Default: no; the trace is then estimated.
+    ///
+    /// Say no with tanh, with layer, group or weight normalization, and where a parameter is used twice.
+    fn is_linear_in_each_parameter(&self) -> bool {
+        false
+    }
+
     /// Initial values of one parameter, drawn from its own stream. Default: PyTorch's for dense
     /// and convolution layers, uniform in +-1/sqrt(fan_in) for weights and biases; 1 and 0 for
     /// normalization scale and shift; standard normal for embeddings.
@@ -95,6 +105,12 @@ pub trait Network: Module + Sync + 'static {
 /// Initial v of Salimans and Kingma 2016, section 3, for data-dependent initialization: normal
 /// with this standard deviation.
 const DIRECTION_DEVIATION: f64 = 0.05;
+
+/// Whether outputs that are piecewise linear in each single parameter without `normalization` are so with
+/// it. Of batch normalization, where its statistics stay.
+pub(super) fn keeps_linear(normalization: Normalization) -> bool {
+    matches!(normalization, Normalization::None | Normalization::Batch)
+}
 
 /// Whether `normalization` asks for data-dependent initialization.
 pub(super) fn data_dependent(normalization: Normalization) -> bool {

@@ -6,7 +6,9 @@ use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
 use burn::tensor::{Device, Tensor};
 
 use super::dual::Dual;
-use super::network::{Forward, Network, data_dependent, default_initialization, initial_direction};
+use super::network::{
+    Forward, Network, data_dependent, default_initialization, initial_direction, keeps_linear,
+};
 use super::{ModelError, Normalizer, weight_normalized};
 use crate::config::Normalization;
 use crate::objective::{Parameter, Role};
@@ -227,6 +229,10 @@ impl Network for CifarResnet {
         pass: &mut Forward<'_>,
     ) -> Option<Dual<2>> {
         Some(self.run(Some(direction), input, pass))
+    }
+
+    fn is_linear_in_each_parameter(&self) -> bool {
+        keeps_linear(self.normalization)
     }
 
     /// Convolutions normal with variance 2/fan_in (He et al. 2015); the rest as by default.

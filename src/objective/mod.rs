@@ -234,6 +234,12 @@ pub trait Objective<F: Scalar>: Send + Sync {
         false
     }
 
+    /// Whether the outputs are piecewise linear in each single parameter while the others stay. Then the
+    /// Hessian and the Gauss-Newton matrix have the same diagonal.
+    fn is_linear_in_each_parameter(&self) -> bool {
+        false
+    }
+
     /// The objective at these parameters. This copies the parameters once; the point is then
     /// shared by all workers.
     ///

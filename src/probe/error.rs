@@ -27,6 +27,15 @@ pub enum ProbeError {
     /// There is no surface.
     #[error(transparent)]
     Surface(Box<SurfaceError<ProbeError>>),
+    /// The trace can only be estimated.
+    #[error(
+        "the trace has no exact form here: {reason}\n\
+         hint: let it be estimated, with trace = \"krylov\" (--trace krylov) or \"auto\""
+    )]
+    NoExactTrace {
+        /// What stands in the way.
+        reason: &'static str,
+    },
     /// There is nothing to take a mean over.
     #[error("a probe needs training examples, found none")]
     NoExamples,

@@ -8,13 +8,13 @@ use super::noise::{
     piece_noise, preconditioned_noise,
 };
 use super::sharpness::{self, Keskar, SharpnessError};
-use super::{Curvature, ProbeError, Row, Subject};
+use super::{Curvature, ProbeError, Row, Subject, SubjectAt};
 use crate::config::{
     AdversarialProbe, BlockKind, DensityProbe, HessianProbe, NoiseProbe, ProbesConfig,
     SharpnessProbe, TraceMethod,
 };
 use crate::math::density::{DensitySearch, spectral_density};
-use crate::math::lanczos::{EigenPair, EigenSearch, eigenpairs};
+use crate::math::lanczos::{EigenPair, EigenSearch, Space, eigenpairs};
 use crate::math::lbfgs_b::Outcome;
 use crate::math::noise_scale::{NoiseParts, Quantity, Ratio};
 use crate::math::operator::{add_scaled, norm};
@@ -155,12 +155,13 @@ fn matrix(
 ) -> Result<(), ProbeError> {
     let seed = subject.seed();
     let mut point = subject.at(at)?;
+    let method = trace_method(subject, &point, of, probe)?;
     let (mut known, mut known_trace, mut space) = (Vec::new(), 0.0, None);
     if probe.largest + probe.smallest > 0 {
         stage("eigenvalues");
         let few = probe.largest + probe.smallest < SKETCH;
         let search = EigenSearch {
-            keep: few && probe.trace_products > 0 && probe.trace == TraceMethod::Krylov,
+            keep: few && probe.trace_products > 0 && method == TraceMethod::Krylov,
             ..search(probe, probe.largest, probe.smallest)
         };
         let mut gradient = vec![0.0; at.len()];
@@ -192,37 +193,21 @@ fn matrix(
     let blocks = blocks_of(subject.layout(), probe.blocks);
     if probe.trace_products > 0 {
         stage("trace");
-        let search = TraceSearch {
-            tolerance: probe.trace_tolerance,
-            min_probes: MIN_PROBES,
-            max_products: probe.trace_products,
+        let known = Known {
+            space,
+            vectors: known,
+            trace: known_trace,
         };
-        let mut stream = Stream::new(seed, "trace", 0);
-        let mut draw = signs(&mut stream);
-        let mut matrix = point.operator(of, None);
-        let trace = match probe.trace {
-            TraceMethod::Hutchinson => hutchinson(&mut matrix, &search, &mut draw)?,
-            TraceMethod::HutchPlusPlus => hutch_plus_plus(&mut matrix, &search, &mut draw)?,
-            TraceMethod::Krylov => match space {
-                Some(space) => {
-                    let steps = SKETCH.saturating_sub(space.vectors.len());
-                    space_deflated(&mut matrix, space, steps, &search, &mut draw)?
-                }
-                None if known.len() < SKETCH => {
-                    krylov_deflated(&mut matrix, SKETCH, &search, &mut draw)?
-                }
-                None => deflated(&mut matrix, &known, known_trace, 0, &search, &mut draw)?,
-            },
-        };
-        rows.push(estimate(row(subject, name(of), "trace"), &trace));
-        if !blocks.is_empty() {
-            let ranges: Vec<Range<usize>> = blocks.iter().map(|(_, r)| r.clone()).collect();
-            let traces = block_traces(&mut matrix, &ranges, &search, &mut draw)?;
-            for ((scope, _), trace) in blocks.iter().zip(&traces) {
-                let scope = scope.clone();
-                let own = row(subject, name(of), "block_trace");
-                rows.push(estimate(Row { scope, ..own }, trace));
-            }
+        let found = traces(&mut point, of, (probe, method), known, &blocks)?;
+        let mut scopes = vec![(String::new(), "trace")];
+        scopes.extend(
+            blocks
+                .iter()
+                .map(|(scope, _)| (scope.clone(), "block_trace")),
+        );
+        for ((scope, quantity), trace) in scopes.into_iter().zip(&found) {
+            let own = row(subject, name(of), quantity);
+            rows.push(estimate(Row { scope, ..own }, trace));
         }
     }
     if !blocks.is_empty() {
@@ -241,6 +226,106 @@ fn matrix(
         }
     }
     Ok(())
+}
+
+/// What the search for eigenvalues leaves for the trace.
+struct Known {
+    space: Option<Space>,
+    vectors: Vec<Vec<f64>>,
+    /// The sum of the eigenvalues of `vectors`.
+    trace: f64,
+}
+
+/// How the trace is found, [`TraceMethod::Auto`] decided.
+fn trace_method(
+    subject: &Subject<'_, '_>,
+    point: &SubjectAt<'_, '_, '_>,
+    of: Curvature,
+    probe: &HessianProbe,
+) -> Result<TraceMethod, ProbeError> {
+    match probe.trace {
+        method if probe.trace_products == 0 => Ok(method),
+        TraceMethod::Exact => {
+            point.check_layer_traces(of)?;
+            Ok(TraceMethod::Exact)
+        }
+        // Differences are of a loss with its kinks.
+        TraceMethod::Auto
+            if !subject.has_exact_products() || subject.classes() > probe.trace_products =>
+        {
+            Ok(TraceMethod::Krylov)
+        }
+        TraceMethod::Auto => match point.check_layer_traces(of) {
+            Ok(()) => Ok(TraceMethod::Exact),
+            Err(ProbeError::NoExactTrace { .. }) => Ok(TraceMethod::Krylov),
+            Err(error) => Err(error),
+        },
+        method => Ok(method),
+    }
+}
+
+/// The trace, and those of the diagonal blocks.
+fn traces(
+    point: &mut SubjectAt<'_, '_, '_>,
+    of: Curvature,
+    (probe, method): (&HessianProbe, TraceMethod),
+    known: Known,
+    blocks: &[(String, Range<usize>)],
+) -> Result<Vec<TraceEstimate>, ProbeError> {
+    let ranges: Vec<Range<usize>> = blocks.iter().map(|(_, range)| range.clone()).collect();
+    if method == TraceMethod::Exact {
+        return exact_traces(point, of, &ranges);
+    }
+    let search = TraceSearch {
+        tolerance: probe.trace_tolerance,
+        min_probes: MIN_PROBES,
+        max_products: probe.trace_products,
+    };
+    let mut stream = Stream::new(point.subject().seed(), "trace", 0);
+    let mut draw = signs(&mut stream);
+    let mut matrix = point.operator(of, None);
+    let trace = match (method, known.space) {
+        (TraceMethod::Hutchinson, _) => hutchinson(&mut matrix, &search, &mut draw)?,
+        (TraceMethod::HutchPlusPlus, _) => hutch_plus_plus(&mut matrix, &search, &mut draw)?,
+        (_, Some(space)) => {
+            let steps = SKETCH.saturating_sub(space.vectors.len());
+            space_deflated(&mut matrix, space, steps, &search, &mut draw)?
+        }
+        (_, None) if known.vectors.len() < SKETCH => {
+            krylov_deflated(&mut matrix, SKETCH, &search, &mut draw)?
+        }
+        (_, None) => {
+            let Known { vectors, trace, .. } = known;
+            deflated(&mut matrix, &vectors, trace, 0, &search, &mut draw)?
+        }
+    };
+    let mut all = vec![trace];
+    if !ranges.is_empty() {
+        all.extend(block_traces(&mut matrix, &ranges, &search, &mut draw)?);
+    }
+    Ok(all)
+}
+
+/// The trace and those of blocks of whole layers, from those of the layers.
+fn exact_traces(
+    point: &SubjectAt<'_, '_, '_>,
+    of: Curvature,
+    blocks: &[Range<usize>],
+) -> Result<Vec<TraceEstimate>, ProbeError> {
+    let layers = point.layer_traces(of)?;
+    let passes = point.subject().classes();
+    let parameters = &point.subject().layout().parameters;
+    let within = |layer: &str, block: &Range<usize>| {
+        let mut own = parameters.iter().filter(|p| p.layer() == layer);
+        own.any(|p| block.contains(&p.range.start))
+    };
+    let total = layers.iter().map(|(_, trace)| trace).sum();
+    let mut all = vec![TraceEstimate::exact(total, passes)];
+    all.extend(blocks.iter().map(|block| {
+        let own = layers.iter().filter(|(layer, _)| within(layer, block));
+        TraceEstimate::exact(own.map(|(_, trace)| trace).sum(), passes)
+    }));
+    Ok(all)
 }
 
 fn search(probe: &HessianProbe, largest: usize, smallest: usize) -> EigenSearch {

@@ -287,6 +287,11 @@ impl<'pool, 'env> Subject<'pool, 'env> {
         &self.inner.ids
     }
 
+    /// Number of classes; 0 where there are none.
+    pub fn classes(&self) -> usize {
+        self.inner.data.classes
+    }
+
     /// Training examples that there are; `None` where they never repeat.
     pub fn population(&self) -> Option<usize> {
         let data = self.inner.data;
@@ -738,7 +743,12 @@ pub enum Curvature {
     GaussNewton,
 }
 
-impl<'env> SubjectAt<'_, '_, 'env> {
+impl<'pool, 'env> SubjectAt<'_, 'pool, 'env> {
+    /// The loss that this is a point of.
+    pub fn subject(&self) -> &Subject<'pool, 'env> {
+        self.subject
+    }
+
     /// The loss; overwrites `gradient` with its gradient.
     ///
     /// # Errors
@@ -869,6 +879,130 @@ impl<'env> SubjectAt<'_, '_, 'env> {
             of,
             at: self,
         }
+    }
+
+    /// Whether [`SubjectAt::layer_traces`] answers for this matrix.
+    ///
+    /// # Errors
+    /// [`ProbeError::NoExactTrace`] if not; another if the model fails.
+    pub fn check_layer_traces(&self, of: Curvature) -> Result<(), ProbeError> {
+        let inner = &self.subject.inner;
+        let no = |reason| Err(ProbeError::NoExactTrace { reason });
+        if of == Curvature::Hessian && !inner.objective.is_linear_in_each_parameter() {
+            return no("the outputs of the model are not piecewise linear in each parameter");
+        }
+        let classes = inner.data.classes;
+        if classes == 0 {
+            return no("the data have no classes");
+        }
+        if inner.objective.has_batch_statistics() && matches!(inner.mode(), StatisticsMode::Batch) {
+            return no("single examples have no gradients under the statistics of a batch");
+        }
+        // The first example, once as each class.
+        let first: Batch<f64> =
+            Batch::gather(inner.data, inner.examples, &inner.ids[..1], &[classes]);
+        let every = Batch {
+            features: first.features.repeat(classes),
+            labels: (0..classes as u32).collect(),
+            ids: vec![inner.ids[0]; classes],
+            groups: first.groups.clone(),
+        };
+        let point = &self.fixed.point;
+        let one = Batch {
+            groups: vec![1],
+            ..first
+        };
+        match point.example_norms(one.clone(), inner.mode()) {
+            Ok(norms) if norms.exact_pass => {}
+            Ok(_) | Err(ObjectiveError::NoExampleNorms) => {
+                return no("the gradients of single examples take one pass an example");
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let outputs = point.outputs(one, inner.mode())?;
+        let losses = point.predict(every, inner.mode())?.losses;
+        let largest = outputs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = outputs.iter().map(|z| (z - largest).exp()).sum();
+        let entropies = outputs.iter().map(|z| largest + sum.ln() - z);
+        let same = outputs.len() == classes
+            && entropies.zip(&losses).all(|(own, loss)| {
+                (own - loss).abs() <= 1e-8 * (1.0 + own.abs()) || !own.is_finite()
+            });
+        if !same {
+            return no("the losses are not the cross-entropy of softmax");
+        }
+        Ok(())
+    }
+
+    /// The traces of the diagonal blocks of the layers, in the order of the layout, exactly; the trace of
+    /// the matrix is their sum. Takes one pass a class.
+    ///
+    /// With logits z, p = softmax(z) and g_ic the gradient of -log p_c of example i, the Hessian of the loss
+    /// by z is diag(p) - pp' = sum_c p_c (p - e_c)(p - e_c)', so the Gauss-Newton matrix is
+    /// G = (1/N) sum_i sum_c p_ic g_ic g_ic' (the Fisher matrix of the model's own labels, Martens 2014,
+    /// arXiv 1412.1193), and its trace is that sum over |g_ic|^2 ([`SubjectAt::example_norms`]). What the
+    /// Hessian has besides, (1/N) sum_i sum_c (p_ic - y_ic) H(z_ic), has a diagonal of zeros where outputs
+    /// are piecewise linear in each single parameter (Botev et al. 2017, arXiv 1706.03662). Rounding alone
+    /// is in the answer; with the L2 term.
+    ///
+    /// # Errors
+    /// As [`SubjectAt::check_layer_traces`], and if the model fails.
+    pub fn layer_traces(&self, of: Curvature) -> Result<Vec<(String, f64)>, ProbeError> {
+        self.check_layer_traces(of)?;
+        let mut traces = match &self.single {
+            None => self.fisher_traces(&self.fixed)?,
+            Some(single) => self.fisher_traces(single)?,
+        };
+        if let Some((lambda, ranges)) = &self.subject.l2 {
+            for parameter in &self.subject.layout().parameters {
+                let own = traces
+                    .iter_mut()
+                    .find(|(layer, _)| layer == parameter.layer());
+                if let (Some((_, trace)), true) = (own, ranges.contains(&parameter.range)) {
+                    *trace += lambda * parameter.range.len() as f64;
+                }
+            }
+        }
+        Ok(traces)
+    }
+
+    /// (1/N) sum_i sum_c p_ic |g_ic|^2, by layer.
+    fn fisher_traces<F: Scalar>(
+        &self,
+        fixed: &Arc<Fixed<'env, F>>,
+    ) -> Result<Vec<(String, f64)>, ProbeError> {
+        let examples = self.subject.examples() as f64;
+        let mut traces: Vec<(String, f64)> = Vec::new();
+        for class in 0..self.subject.inner.data.classes {
+            self.subject.go_on()?;
+            let (point, inner) = (Arc::clone(&fixed.point), Arc::clone(&self.subject.inner));
+            let parts = self.subject.pool.map(inner.pieces.len(), move |i| {
+                let (mut batch, _) = inner.batch::<F>(i);
+                batch.labels.fill(class as u32);
+                let norms = point.example_norms(batch, inner.mode())?;
+                let weigh = |squares: &[f64]| -> f64 {
+                    let pairs = squares.iter().zip(&norms.losses);
+                    pairs.map(|(square, loss)| (-loss).exp() * square).sum()
+                };
+                let layers = norms.layers.iter();
+                Ok(layers
+                    .map(|own| (own.layer.clone(), weigh(&own.squared_norms)))
+                    .collect())
+            });
+            for part in parts {
+                let part: Result<Vec<(String, f64)>, ObjectiveError> = part;
+                let part = part?;
+                traces.resize_with(part.len(), Default::default);
+                for ((name, sum), (layer, more)) in traces.iter_mut().zip(part) {
+                    *name = layer;
+                    *sum += more;
+                }
+            }
+        }
+        for (_, trace) in &mut traces {
+            *trace /= examples;
+        }
+        Ok(traces)
     }
 
     /// Squared gradient norms of all examples, in the order of [`Subject::ids`]. Without the L2
