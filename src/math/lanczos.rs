@@ -14,9 +14,10 @@
 //!   goes on from a fresh random vector orthogonal to them, until that finds nothing that belongs
 //!   among them (see [`EigenSearch::recheck`]).
 //! - While searching, the residual of a Ritz pair is read off the projection, beta |s_m| (Parlett
-//!   1998, section 13.2). In the end each pair's residual |A v - lambda v| is computed with one more
-//!   product, and `converged` goes by that: products by differences are linear up to their error
-//!   only, which the projection does not see.
+//!   1998, section 13.2). In the end each pair's residual |A v - lambda v| is computed, and `converged`
+//!   goes by that. A v takes one more product: products by differences are linear up to their error
+//!   only, which the projection does not see. Where products add up, and those with the basis have
+//!   fitted beside it, A v is the sum of them.
 //!
 //! Some eigenvalue lies within the residual r of each value; the value's error is of the order of
 //! r^2 divided by its distance to the others.
@@ -396,6 +397,10 @@ fn find<O: SymmetricOperator>(
     }
     let max_basis = search.max_basis.max(count + 8);
     let mut basis = Basis::new(n, draw);
+    if matrix.adds_up(search.tolerance) {
+        basis.images = Some(Vec::new());
+        basis.most_images = (max_basis / 2).saturating_sub(count);
+    }
     let mut look: Option<Look> = None;
     let looks_again = search.recheck && wanted.counts_copies();
     // A second start drops the remainder of the first.
@@ -453,20 +458,29 @@ fn find<O: SymmetricOperator>(
     let scale = ritz.scale();
     found.settled = exhausted || wanted.settled(n, &ritz, search.tolerance);
     found.complete |= exhausted;
-    (found.pairs, found.space) = if search.keep {
-        let pairs = basis.pairs(|values| wanted.places(values));
-        (pairs, finite.then(|| basis.into_space()))
+    let mut images = Vec::new();
+    (found.pairs, found.space) = if search.keep || basis.images.is_some() {
+        let pairs;
+        (pairs, images) = basis.pairs(|values| wanted.places(values));
+        let keep = search.keep && finite;
+        (pairs, keep.then(|| basis.into_space()))
     } else {
         (basis.into_pairs(|values| wanted.places(values)), None)
     };
+    let mut images = images.into_iter();
     let mut image = vec![0.0; n];
     for pair in &mut found.pairs {
         if !finite {
             break;
         }
         let share = search.tolerance * (reference(pair.value, scale) / scale);
-        matrix.apply_for_residual(&pair.vector, &mut image, share)?;
-        found.products += 1;
+        match images.next() {
+            Some(sum) if matrix.adds_up(share) => image = sum,
+            _ => {
+                matrix.apply_for_residual(&pair.vector, &mut image, share)?;
+                found.products += 1;
+            }
+        }
         let value = dot(&pair.vector, &image);
         add_scaled(&mut image, -value, &pair.vector);
         let residual = norm(&image);
@@ -504,6 +518,9 @@ struct Basis {
     coupling: f64,
     /// Norm of the largest product.
     scale: f64,
+    /// A V, as long as it is wanted and fits.
+    images: Option<Vec<Vec<f64>>>,
+    most_images: usize,
 }
 
 impl Basis {
@@ -515,6 +532,8 @@ impl Basis {
             next: fresh(&[], n, draw),
             coupling: 0.0,
             scale: 0.0,
+            images: None,
+            most_images: 0,
         }
     }
 
@@ -536,6 +555,14 @@ impl Basis {
             return Ok(false);
         }
         self.scale = self.scale.max(length);
+        self.images = self
+            .images
+            .take()
+            .filter(|images| images.len() < self.most_images)
+            .map(|mut images| {
+                images.push(image.clone());
+                images
+            });
         self.vectors.push(mem::take(&mut self.next));
         self.projection
             .push(orthogonalize(&self.vectors, &mut image));
@@ -577,27 +604,25 @@ impl Basis {
         let mut part = vec![vec![0.0; CHUNK]; places.len()];
         for rows in chunks(self.n) {
             for (sum, &place) in part.iter_mut().zip(&places) {
-                self.combine(&eigen.vectors[place], &rows, &mut sum[..rows.len()]);
+                combine(
+                    &self.vectors,
+                    &eigen.vectors[place],
+                    &rows,
+                    &mut sum[..rows.len()],
+                );
             }
             for (vector, sum) in self.vectors.iter_mut().zip(&part) {
                 vector[rows.clone()].copy_from_slice(&sum[..rows.len()]);
             }
         }
         self.vectors.truncate(places.len());
+        self.images = None;
         let kept: Vec<f64> = places.iter().map(|&place| eigen.values[place]).collect();
         self.projection = (0..kept.len()).map(|i| vec![0.0; i]).collect();
         for (row, &value) in self.projection.iter_mut().zip(&kept) {
             row.push(value);
         }
         kept
-    }
-
-    /// Rows of the sum of the vectors, each by its weight.
-    fn combine(&self, weights: &[f64], rows: &Range<usize>, sum: &mut [f64]) {
-        sum.fill(0.0);
-        for (vector, &weight) in self.vectors.iter().zip(weights) {
-            add_scaled(sum, weight, &vector[rows.clone()]);
-        }
     }
 
     /// The Ritz pairs at the places that `choose` picks, ascending, without residuals.
@@ -609,18 +634,27 @@ impl Basis {
             .collect()
     }
 
-    /// [`Basis::into_pairs`], and the basis stays.
-    fn pairs(&self, choose: impl FnOnce(&[f64]) -> Vec<usize>) -> Vec<EigenPair> {
+    /// [`Basis::into_pairs`], and the basis stays. With A times their vectors, where A V is held.
+    fn pairs(&self, choose: impl FnOnce(&[f64]) -> Vec<usize>) -> (Vec<EigenPair>, Vec<Vec<f64>>) {
         let eigen = self.solve(Rows::All);
-        let places = choose(&eigen.values).into_iter();
-        let pairs = places.map(|place| {
-            let mut vector = vec![0.0; self.n];
+        let sum = |of: &[Vec<f64>], weights: &[f64]| {
+            let mut sum = vec![0.0; self.n];
             for rows in chunks(self.n) {
-                self.combine(&eigen.vectors[place], &rows, &mut vector[rows.clone()]);
+                combine(of, weights, &rows, &mut sum[rows.clone()]);
             }
-            unchecked(vector, eigen.values[place])
-        });
-        pairs.collect()
+            sum
+        };
+        let (mut pairs, mut images) = (Vec::new(), Vec::new());
+        for place in choose(&eigen.values) {
+            let mut weights = eigen.vectors[place].clone();
+            let length = norm(&weights);
+            for weight in &mut weights {
+                *weight /= length;
+            }
+            pairs.push(unchecked(sum(&self.vectors, &weights), eigen.values[place]));
+            images.extend(self.images.iter().map(|images| sum(images, &weights)));
+        }
+        (pairs, images)
     }
 
     fn into_space(self) -> Space {
@@ -630,6 +664,14 @@ impl Basis {
             vectors: self.vectors,
             next: self.next,
         }
+    }
+}
+
+/// Rows of the sum of vectors, each by its weight.
+fn combine(vectors: &[Vec<f64>], weights: &[f64], rows: &Range<usize>, sum: &mut [f64]) {
+    sum.fill(0.0);
+    for (vector, &weight) in vectors.iter().zip(weights) {
+        add_scaled(sum, weight, &vector[rows.clone()]);
     }
 }
 
@@ -1183,6 +1225,63 @@ mod tests {
                 assert!(found.converged && found.complete);
                 let count = eigenvalues.len().min(5);
                 same(&values(&found.smallest), &eigenvalues[..count], 1e-12);
+            }
+        }
+    }
+
+    /// Products add up.
+    struct Linear(Known);
+
+    impl SymmetricOperator for Linear {
+        type Error = std::convert::Infallible;
+
+        fn dimension(&self) -> usize {
+            self.0.dimension()
+        }
+
+        fn apply(&mut self, v: &[f64], product: &mut [f64]) -> Result<(), Self::Error> {
+            self.0.apply(v, product)
+        }
+
+        fn adds_up(&self, tolerance: f64) -> bool {
+            tolerance >= 1e-10
+        }
+    }
+
+    #[test]
+    fn residuals_are_sums_of_products_where_these_add_up_and_fit() {
+        let eigenvalues: Vec<f64> = (1..=300).map(|i| 1.0 / f64::from(i)).collect();
+        for (tolerance, max_basis, fits) in [
+            (1e-3, 60, true),
+            (1e-6, 60, true),
+            // The basis grows beyond half of the vectors.
+            (1e-3, 14, false),
+            // Sums are not exact enough.
+            (1e-11, 60, false),
+        ] {
+            let search = EigenSearch {
+                largest: 3,
+                smallest: 0,
+                tolerance,
+                max_basis,
+                recheck: false,
+                ..EigenSearch::default()
+            };
+            let start = |v: &mut [f64]| Random::new(3).normal(v);
+            let mut plain = Known::new(&eigenvalues, 6);
+            let expected = eigenpairs(&mut plain, &search, &mut { start }).unwrap();
+            let mut linear = Linear(Known::new(&eigenvalues, 6));
+            let found = eigenpairs(&mut linear, &search, &mut { start }).unwrap();
+            assert!(found.converged);
+            assert_eq!(found.products, linear.0.products);
+            let saved = if fits { 3 } else { 0 };
+            assert_eq!(found.products + saved, expected.products, "{tolerance}");
+            let mut image = vec![0.0; 300];
+            for (pair, expected) in found.largest.iter().zip(&expected.largest) {
+                plain.apply(&pair.vector, &mut image).unwrap();
+                add_scaled(&mut image, -pair.value, &pair.vector);
+                assert!((norm(&image) - pair.residual).abs() < 1e-14);
+                assert!((pair.value - expected.value).abs() < 1e-14);
             }
         }
     }

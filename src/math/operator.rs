@@ -32,6 +32,13 @@ pub trait SymmetricOperator {
         let _ = tolerance;
         self.apply(v, product)
     }
+
+    /// Whether the product of a sum is the sum of products, near enough for a residual that is compared
+    /// with `tolerance` times the largest magnitude of an eigenvalue. Default: no, as of differences.
+    fn adds_up(&self, tolerance: f64) -> bool {
+        let _ = tolerance;
+        false
+    }
 }
 
 /// A closure as a [`SymmetricOperator`].

@@ -1048,6 +1048,9 @@ impl<'pool, 'env> SubjectAt<'_, 'pool, 'env> {
 /// from a product in f32: fifty times what the rounding of such products has been seen to cost.
 const COARSE_RESIDUAL: f64 = 5e-4;
 
+/// The same of exact products in f64, and of sums of them: ten thousand times their rounding.
+const FINE_RESIDUAL: f64 = 1e-10;
+
 /// A diagonal block of a matrix of second derivatives.
 struct Block<'b, 'a, 'pool, 'env> {
     at: &'b mut SubjectAt<'a, 'pool, 'env>,
@@ -1080,6 +1083,14 @@ impl SymmetricOperator for Block<'_, '_, '_, '_> {
         } else {
             self.apply(v, product)
         }
+    }
+
+    fn adds_up(&self, tolerance: f64) -> bool {
+        let least = match self.at.single {
+            None => FINE_RESIDUAL,
+            Some(_) => COARSE_RESIDUAL,
+        };
+        self.at.subject.exact && tolerance >= least
     }
 }
 
