@@ -1,5 +1,5 @@
-//! What probes cost: products with the Hessian and the Gauss-Newton matrix against gradients in f64, and
-//! the two-batch noise scale against the updates that it is taken from.
+//! What probes cost: products with the Hessian and the Gauss-Newton matrix and exact traces against gradients
+//! in f64, and the two-batch noise scale against the updates that it is taken from.
 //!
 //!     cargo bench --bench curvature
 //!
@@ -108,6 +108,18 @@ fn products(name: &str, model: &Value, examples: usize) {
             );
             println!("{name}, {examples} examples: {what}: {found:.2} gradients");
         }
+        let point = exact.at(&parameters).expect("a point");
+        let found = ratio(
+            &mut || {
+                point
+                    .layer_traces(Curvature::GaussNewton)
+                    .expect("the traces");
+            },
+            &mut || {
+                point.gradient(&mut out).expect("a gradient");
+            },
+        );
+        println!("{name}, {examples} examples: exact trace, 10 classes: {found:.1} gradients");
     });
 }
 

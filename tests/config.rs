@@ -1087,6 +1087,53 @@ fn what_does_not_fit_together_is_said_with_its_fix() {
 }
 
 #[test]
+fn an_exact_trace_of_a_model_without_one_is_refused_before_it_trains() {
+    let probes = "[probes.hessian]\ntrace = \"exact\"\n[probes.gauss_newton]\ntrace = \"exact\"";
+    let study = |model: &str, more: &str| with("model = \"mlp\"", model) + more + probes;
+    let case = |model: &str, more: &str, line, message| {
+        let key = "probes.hessian.trace";
+        (study(model, more), line, key, message, "\"krylov\"")
+    };
+    check(vec![
+        case(
+            "model = {mlp = {activation = \"tanh\"}}",
+            "",
+            14,
+            "needs ReLU",
+        ),
+        case(
+            "model = {mlp = {normalization = \"layer\"}}",
+            "",
+            14,
+            "needs ReLU",
+        ),
+        case(
+            "model = {mlp = {normalization = \"weight\"}}",
+            "",
+            14,
+            "needs ReLU",
+        ),
+        case(
+            "model = {mlp = {normalization = \"batch\"}}",
+            "[probes]\nstatistics = \"batch\"\n",
+            16,
+            "statistics of a batch",
+        ),
+    ]);
+    for model in [
+        "model = \"softmax-regression\"",
+        "model = {mlp = {normalization = \"batch\"}}",
+        "model = {custom = {name = \"own\"}}",
+    ] {
+        good(&study(model, ""));
+    }
+    good(
+        &study("model = {mlp = {activation = \"tanh\"}}", "")
+            .replace("[probes.hessian]\ntrace = \"exact\"", ""),
+    );
+}
+
+#[test]
 fn an_error_in_one_trial_names_the_point_and_the_line_of_its_value() {
     let text = with(
         "",

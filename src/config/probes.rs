@@ -4,7 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::{Checked, Fault};
-use super::types::{DataSource, ModelConfig, OptimizerConfig, Role, TrialConfig};
+use super::types::{
+    Activation, DataSource, ModelConfig, Normalization, OptimizerConfig, Role, TrialConfig,
+};
 
 /// `[probes]`: curvature, sharpness and gradient noise, measured during training. A probe leaves
 /// the run as it is, bit by bit. Each kind of probe runs where its table is given.
@@ -415,6 +417,27 @@ fn eigenvalues(table: &str, probe: &HessianProbe) -> Checked {
     above_zero(&key("trace_tolerance"), &[probe.trace_tolerance])
 }
 
+/// What stands in the way of an exact trace, as far as the config tells.
+fn no_exact_trace(config: &TrialConfig, of_hessian: bool) -> Option<&'static str> {
+    let (activation, normalization) = match &config.model {
+        ModelConfig::NoisyQuadratic { .. } => return Some("the noisy quadratic has no classes"),
+        ModelConfig::SoftmaxRegression {} | ModelConfig::Custom { .. } => return None,
+        ModelConfig::Mlp {
+            activation,
+            normalization,
+            ..
+        } => (*activation, *normalization),
+        ModelConfig::SimpleCnn { normalization, .. }
+        | ModelConfig::Resnet { normalization, .. } => (Activation::Relu, *normalization),
+    };
+    let batch = config.probes.statistics == ProbeStatistics::Batch;
+    if batch && normalization == Normalization::Batch {
+        return Some("single examples have no gradients under the statistics of a batch");
+    }
+    let linear = activation == Activation::Relu && normalization.keeps_linear();
+    (of_hessian && !linear).then_some("the Hessian's needs ReLU, and no or batch normalization")
+}
+
 /// Everything about `[probes]` that can be said without the data.
 pub(super) fn check(config: &TrialConfig) -> Checked {
     let probes = &config.probes;
@@ -452,11 +475,22 @@ pub(super) fn check(config: &TrialConfig) -> Checked {
         )
         .hint("leave it out, or use sgd, momentum or nesterov"));
     }
-    if let Some(probe) = &probes.hessian {
-        eigenvalues("hessian", probe)?;
-    }
-    if let Some(probe) = &probes.gauss_newton {
-        eigenvalues("gauss_newton", probe)?;
+    let matrices = [
+        ("hessian", &probes.hessian),
+        ("gauss_newton", &probes.gauss_newton),
+    ];
+    for (table, probe) in matrices {
+        let Some(probe) = probe else { continue };
+        eigenvalues(table, probe)?;
+        if probe.trace == TraceMethod::Exact
+            && let Some(reason) = no_exact_trace(config, table == "hessian")
+        {
+            return Err(Fault::invalid(
+                &format!("probes.{table}.trace"),
+                format!("this model has no exact trace: {reason}"),
+            )
+            .hint("use \"auto\", or an estimate: \"krylov\""));
+        }
     }
     if probes.gauss_newton.is_some() && matches!(config.model, ModelConfig::NoisyQuadratic { .. }) {
         return Err(Fault::invalid(

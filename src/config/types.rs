@@ -284,6 +284,12 @@ pub enum Normalization {
 }
 
 impl Normalization {
+    /// Whether outputs that are piecewise linear in each single parameter without this normalization are
+    /// so with it: those of batch normalization where its statistics are held fixed.
+    pub(crate) fn keeps_linear(self) -> bool {
+        matches!(self, Self::None | Self::Batch)
+    }
+
     pub(crate) fn batch() -> Self {
         Normalization::Batch
     }

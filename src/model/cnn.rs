@@ -7,9 +7,7 @@ use burn::tensor::ops::MaxPoolOptions;
 use burn::tensor::{Device, Tensor};
 
 use super::dual::Dual;
-use super::network::{
-    Forward, Network, data_dependent, default_initialization, initial_direction, keeps_linear,
-};
+use super::network::{Forward, Network, data_dependent, default_initialization, initial_direction};
 use super::{ModelError, Normalizer, weight_normalized};
 use crate::config::Normalization;
 use crate::objective::Parameter;
@@ -122,7 +120,7 @@ impl Network for SimpleCnn {
     }
 
     fn is_linear_in_each_parameter(&self) -> bool {
-        keeps_linear(self.normalization)
+        self.normalization.keeps_linear()
     }
 
     fn initialize(&self, parameter: &Parameter, fan_in: usize, stream: &mut Stream) -> Vec<f64> {

@@ -5,9 +5,7 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
 
 use super::dual::Dual;
-use super::network::{
-    Forward, Network, data_dependent, default_initialization, initial_direction, keeps_linear,
-};
+use super::network::{Forward, Network, data_dependent, default_initialization, initial_direction};
 use super::{ModelError, Normalizer, weight_normalized};
 use crate::config::{Activation, Normalization};
 use crate::objective::Parameter;
@@ -147,7 +145,7 @@ impl Network for Mlp {
     }
 
     fn is_linear_in_each_parameter(&self) -> bool {
-        self.activation == Activation::Relu && keeps_linear(self.normalization)
+        self.activation == Activation::Relu && self.normalization.keeps_linear()
     }
 
     fn initialize(&self, parameter: &Parameter, fan_in: usize, stream: &mut Stream) -> Vec<f64> {

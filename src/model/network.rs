@@ -106,12 +106,6 @@ pub trait Network: Module + Sync + 'static {
 /// with this standard deviation.
 const DIRECTION_DEVIATION: f64 = 0.05;
 
-/// Whether outputs that are piecewise linear in each single parameter without `normalization` are so with
-/// it. Of batch normalization, where its statistics stay.
-pub(super) fn keeps_linear(normalization: Normalization) -> bool {
-    matches!(normalization, Normalization::None | Normalization::Batch)
-}
-
 /// Whether `normalization` asks for data-dependent initialization.
 pub(super) fn data_dependent(normalization: Normalization) -> bool {
     matches!(

@@ -6,9 +6,7 @@ use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
 use burn::tensor::{Device, Tensor};
 
 use super::dual::Dual;
-use super::network::{
-    Forward, Network, data_dependent, default_initialization, initial_direction, keeps_linear,
-};
+use super::network::{Forward, Network, data_dependent, default_initialization, initial_direction};
 use super::{ModelError, Normalizer, weight_normalized};
 use crate::config::Normalization;
 use crate::objective::{Parameter, Role};
@@ -232,7 +230,7 @@ impl Network for CifarResnet {
     }
 
     fn is_linear_in_each_parameter(&self) -> bool {
-        keeps_linear(self.normalization)
+        self.normalization.keeps_linear()
     }
 
     /// Convolutions normal with variance 2/fan_in (He et al. 2015); the rest as by default.
