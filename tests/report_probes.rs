@@ -485,6 +485,25 @@ fn what_was_undetermined_is_said_and_not_drawn_as_a_number() {
 }
 
 #[test]
+fn an_exact_value_of_one_seed_is_called_so_and_has_no_interval() {
+    let one_seed = Study {
+        seeds: 1,
+        ..study("exact")
+    };
+    let dir = one_seed.write(&parent());
+    for place in places(&dir) {
+        let error = if place.batch == 64 { "0" } else { "0.5" };
+        let table = format!("{PROBES}100,10,end,0.01,hessian,trace,,,27.1,{error},,true,10,512,\n");
+        put(&place.folder.join("probes.csv"), &table);
+    }
+    let (_, page) = write(&dir);
+    let page = flat(&page);
+    assert!(page.contains("27.10 (exact)"), "{page}");
+    assert!(page.contains("27.10 ± 0.98"), "{page}");
+    assert!(!page.contains("± 0 "), "{page}");
+}
+
+#[test]
 fn rules_at_several_rates_have_a_noise_figure_each_and_one_batch_has_one_for_all() {
     let rates = |name, batches: Vec<u64>| Study {
         rule_keys: vec!["learning_rate.base_lr"],

@@ -163,6 +163,13 @@ pub struct ProbeValue {
     pub products: Option<u64>,
 }
 
+impl ProbeValue {
+    /// The standard error, where the value is not exact.
+    fn error(&self) -> Option<f64> {
+        self.standard_error.filter(|&error| error != 0.0)
+    }
+}
+
 /// A quantity over the seeds of a point.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
@@ -276,8 +283,7 @@ impl ProbedPoint {
         if let (Some(low), Some(high)) = (end("low"), end("high")) {
             return Some((low, high));
         }
-        let error = measured.values.iter().find_map(|v| v.standard_error)?;
-        let half = NORMAL_95 * error;
+        let half = NORMAL_95 * measured.values.iter().find_map(ProbeValue::error)?;
         half.is_finite()
             .then_some((estimate.mean - half, estimate.mean + half))
     }
@@ -1029,7 +1035,7 @@ impl ProbeCoursePoint {
             return Some((interval.low, interval.high));
         }
         self.own_span.or_else(|| {
-            let half = NORMAL_95 * self.measured.values.first()?.standard_error?;
+            let half = NORMAL_95 * self.measured.values.first()?.error()?;
             Some((estimate.mean - half, estimate.mean + half))
         })
     }

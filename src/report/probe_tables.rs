@@ -214,6 +214,11 @@ fn cell(point: &ProbedPoint, measured: Option<&Measured>, factor: f64) -> String
         }
     };
     let mut remarks = Vec::new();
+    if let [only] = &measured.values[..]
+        && only.standard_error == Some(0.0)
+    {
+        remarks.push("exact".to_owned());
+    }
     let determined = measured.values.len() - measured.undetermined();
     if determined < point.probed && determined > 0 {
         remarks.push(format!("n = {determined}"));
