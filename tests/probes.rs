@@ -31,7 +31,7 @@ use batchlab::probe::{
     SubjectStatistics, sharpness,
 };
 use batchlab::rng::Stream;
-use batchlab::train::Pool;
+use batchlab::train::{Pool, Session};
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::activation::log_softmax;
@@ -1677,6 +1677,18 @@ fn traces_without_an_exact_form_say_why() {
             assert!(error.contains(reason), "{error}");
         }
     }
+    // Of a network that says nothing, a trial with it ends before its first update.
+    let model = "model={custom={name=\"idle\"}}";
+    let probes = "probes={hessian={trace=\"exact\"}}";
+    let own = Own::of(&self::registry(), &[model, probes, "data.subset=60"]);
+    let error = refused(&own, frozen(60, Vec::new()), Curvature::Hessian);
+    assert!(error.contains("does not say so"), "{error}");
+    Pool::with(1, |pool| {
+        let objective: &dyn Objective<f32> = &*own.model;
+        let error = Session::new(&own.config, &own.data, objective, pool).err();
+        let error = error.unwrap().to_string();
+        assert!(error.contains("probes.hessian.trace"), "{error}");
+    });
     let own = Own::new(&BATCH_NORMALIZED);
     let options = SubjectOptions {
         statistics: SubjectStatistics::Batch { group: 50 },

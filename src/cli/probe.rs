@@ -133,9 +133,13 @@ enum Blocks {
 enum Trace {
     /// Exact where the model allows it, else krylov
     Auto,
+    /// From the gradients of single examples for every class; no more products are needed
     Exact,
+    /// Mean of z'Hz over random vectors
     Hutchinson,
+    /// Exact on a random subspace, Hutchinson's mean of the rest
     HutchPlusPlus,
+    /// Exact on a Krylov space, Hutchinson's mean of the rest
     Krylov,
 }
 
@@ -159,7 +163,7 @@ struct HessianArgs {
     /// Most products for the eigenvalues.
     #[arg(long, value_name = "N", default_value_t = 400)]
     max_products: usize,
-    /// Most products for the trace; 0: no trace.
+    /// Most products for an estimate of the trace; 0: no trace.
     #[arg(long, value_name = "N", default_value_t = 300)]
     trace_products: usize,
     /// Relative standard error at which the trace is known well enough.
@@ -1017,7 +1021,8 @@ impl Found {
                 let value = row.value.map_or("undetermined".to_owned(), short);
                 let error = match row.standard_error {
                     None => String::new(),
-                    Some(0.0) => " (exact)".to_owned(),
+                    // Products by differences have errors of their own.
+                    Some(0.0) if self.exact => " (exact)".to_owned(),
                     Some(error) => format!(" +- {}", short(error)),
                 };
                 let scope = if row.scope.is_empty() {

@@ -113,17 +113,16 @@ pub struct HessianProbe {
     /// Most products for the eigenvalues.
     #[serde(default = "eigenvalue_products")]
     pub max_products: usize,
-    /// Most products for the trace; 0: no trace.
+    /// Most products for an estimate of the trace; 0: no trace.
     #[serde(default = "trace_products")]
     pub trace_products: usize,
-    /// The trace is known well enough at a standard error of this share of it.
+    /// An estimate of the trace is good enough at a standard error of this share of it.
     #[serde(default = "trace_tolerance")]
     pub trace_tolerance: f64,
     /// How the trace is found.
     #[serde(default)]
     pub trace: TraceMethod,
-    /// Trace of each layer's diagonal block (from the same products), and its largest
-    /// eigenvalue.
+    /// Trace of each layer's diagonal block, and its largest eigenvalue.
     #[serde(default)]
     pub blocks: BlockKind,
 }
@@ -432,7 +431,10 @@ fn no_exact_trace(config: &TrialConfig, of_hessian: bool) -> Option<&'static str
     };
     let batch = config.probes.statistics == ProbeStatistics::Batch;
     if batch && normalization == Normalization::Batch {
-        return Some("single examples have no gradients under the statistics of a batch");
+        return Some(
+            "single examples have no gradients under the statistics of a batch, as they have under \
+             frozen ones",
+        );
     }
     let linear = activation == Activation::Relu && normalization.keeps_linear();
     (of_hessian && !linear).then_some("the Hessian's needs ReLU, and no or batch normalization")
@@ -483,6 +485,7 @@ pub(super) fn check(config: &TrialConfig) -> Checked {
         let Some(probe) = probe else { continue };
         eigenvalues(table, probe)?;
         if probe.trace == TraceMethod::Exact
+            && probe.trace_products > 0
             && let Some(reason) = no_exact_trace(config, table == "hessian")
         {
             return Err(Fault::invalid(

@@ -133,6 +133,14 @@ pub enum ObjectiveError {
          hint: use inference statistics, or a model without batch normalization"
     )]
     BatchStatistics,
+    /// An exact trace of the Hessian was asked for, and nothing says that it is that of the
+    /// Gauss-Newton matrix.
+    #[error(
+        "probes.hessian.trace: the model does not say that its outputs are piecewise linear in each \
+         parameter, and has no exact trace without\n\
+         hint: use \"auto\" or \"krylov\", or give the network `is_linear_in_each_parameter`"
+    )]
+    NotLinear,
     /// A network's losses and its dual losses differ.
     #[error(
         "the network's `losses_dual` gives a mean loss of {dual}, its `losses` one of {own}\n\

@@ -889,14 +889,20 @@ impl<'pool, 'env> SubjectAt<'_, 'pool, 'env> {
         let inner = &self.subject.inner;
         let no = |reason| Err(ProbeError::NoExactTrace { reason });
         if of == Curvature::Hessian && !inner.objective.is_linear_in_each_parameter() {
-            return no("the outputs of the model are not piecewise linear in each parameter");
+            return no(
+                "the outputs of the model are not piecewise linear in each parameter, or \
+                 `Network::is_linear_in_each_parameter` does not say so",
+            );
         }
         let classes = inner.data.classes;
         if classes == 0 {
             return no("the data have no classes");
         }
         if inner.objective.has_batch_statistics() && matches!(inner.mode(), StatisticsMode::Batch) {
-            return no("single examples have no gradients under the statistics of a batch");
+            return no(
+                "single examples have no gradients under the statistics of a batch, as they have \
+                 under frozen ones",
+            );
         }
         // The first example, once as each class.
         let first: Batch<f64> =

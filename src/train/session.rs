@@ -18,7 +18,8 @@ use super::setup::{
 use super::watch::{Measures, UpdateNoise};
 use crate::collective::{OrderedTree, Pool, Ranks, Root};
 use crate::config::{
-    BatchStatistics, ProbeStatistics, Scaling, Split, StatisticsGroup, TrialConfig,
+    BatchStatistics, HessianProbe, ProbeStatistics, Scaling, Split, StatisticsGroup, TraceMethod,
+    TrialConfig,
 };
 use crate::data::Data;
 use crate::data::order::{Position, pieces};
@@ -211,7 +212,8 @@ fn leaves_of<F: Scalar>(
 }
 
 /// Refuses probes that a trial cannot make: of the noise of its updates, where an update has one piece;
-/// of the gradients of single examples, where a model has batch statistics.
+/// of the gradients of single examples, where a model has batch statistics; of the exact trace of the
+/// Hessian, where a model of the user's own has none.
 ///
 /// # Errors
 /// What is wrong, and what would be right.
@@ -220,6 +222,13 @@ pub fn check_probes<F: Scalar>(
     setup: &Setup,
     objective: &dyn Objective<F>,
 ) -> Result<(), TrainError> {
+    let exact_trace =
+        |probe: &HessianProbe| probe.trace == TraceMethod::Exact && probe.trace_products > 0;
+    if config.probes.hessian.as_ref().is_some_and(exact_trace)
+        && !objective.is_linear_in_each_parameter()
+    {
+        return Err(ObjectiveError::NotLinear.into());
+    }
     let Some(noise) = &config.probes.noise else {
         return Ok(());
     };
