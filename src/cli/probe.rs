@@ -133,7 +133,7 @@ enum Blocks {
 enum Trace {
     /// Exact where the model allows it, else krylov
     Auto,
-    /// From the gradients of single examples for every class; no more products are needed
+    /// From the gradients of single examples as every class, without products
     Exact,
     /// Mean of z'Hz over random vectors
     Hutchinson,
